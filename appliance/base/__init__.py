@@ -1,0 +1,1 @@
+"""What everything else stands on: identifiers, errors, configuration and the four seams."""

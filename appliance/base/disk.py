@@ -1,0 +1,110 @@
+"""The disk seam: every call by which the log touches the file system, so that a test can cut the power between two."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class Disk(Protocol):
+    """Files by descriptor, names by path. Errors are `OSError`, as the operating system raises them."""
+
+    def open(self, path: Path, flags: int, mode: int = 0o644) -> int:
+        """A file descriptor, close-on-exec."""
+
+    def close(self, descriptor: int) -> None: ...
+
+    def writev(self, descriptor: int, pieces: Sequence[bytes | memoryview]) -> int:
+        """Append at the descriptor's position; returns the bytes written, which may be fewer than given."""
+
+    def pwrite(self, descriptor: int, data: bytes | memoryview, position: int) -> int: ...
+
+    def pread(self, descriptor: int, length: int, position: int) -> bytes: ...
+
+    def truncate(self, descriptor: int, length: int) -> None: ...
+
+    def size(self, descriptor: int) -> int: ...
+
+    def fsync(self, descriptor: int) -> None: ...
+
+    def fdatasync(self, descriptor: int) -> None: ...
+
+    def rename(self, source: Path, target: Path) -> None: ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def mkdir(self, path: Path) -> None: ...
+
+    def rmdir(self, path: Path) -> None: ...
+
+    def listdir(self, path: Path) -> list[str]: ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def fsync_directory(self, path: Path) -> None:
+        """Make renames, creations and removals in a directory durable."""
+
+    def free_bytes(self, path: Path) -> int: ...
+
+
+class SystemDisk:
+    """The file system of this host."""
+
+    def open(self, path: Path, flags: int, mode: int = 0o644) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def writev(self, descriptor: int, pieces: Sequence[bytes | memoryview]) -> int:
+        return os.writev(descriptor, pieces)
+
+    def pwrite(self, descriptor: int, data: bytes | memoryview, position: int) -> int:
+        return os.pwrite(descriptor, data, position)
+
+    def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        return os.pread(descriptor, length, position)
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        os.ftruncate(descriptor, length)
+
+    def size(self, descriptor: int) -> int:
+        return os.fstat(descriptor).st_size
+
+    def fsync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def fdatasync(self, descriptor: int) -> None:
+        # macOS has no fdatasync; fsync is the stronger of the two.
+        getattr(os, "fdatasync", os.fsync)(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def mkdir(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rmdir(self, path: Path) -> None:
+        path.rmdir()
+
+    def listdir(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))  # noqa: PTH208 (names, not paths)
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def fsync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: Path) -> int:
+        stats = os.statvfs(path)
+        return stats.f_bavail * stats.f_frsize
