@@ -1,0 +1,74 @@
+"""What every test shares: the peer, the rule about skips, and the last line of a run.
+
+A test that skips tells nothing. On a developer's machine that is allowed; with CI set a skip is a failure, unless
+`tests/skips.allow` names the test and says why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from tests.support.kafka_peer import KafkaPeer
+
+SKIPS_ALLOWED = Path(__file__).parent / "skips.allow"
+
+
+def allowed_skips(text: str) -> list[tuple[str, str]]:
+    """(pattern of node ids, reason) from lines `pattern # reason`; comments and empty lines say nothing."""
+    lines = [line.strip() for line in text.splitlines()]
+    pairs = [line.partition(" # ") for line in lines if line and not line.startswith("#")]
+    return [(pattern.strip(), reason.strip()) for pattern, _, reason in pairs]
+
+
+def skip_is_allowed(node_id: str) -> bool:
+    patterns = allowed_skips(SKIPS_ALLOWED.read_text())
+    return any(fnmatchcase(node_id, pattern) for pattern, _ in patterns)
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "") not in ("", "0", "false")
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if in_ci() and report.skipped and not hasattr(report, "wasxfail") and not skip_is_allowed(report.nodeid):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: {reason}\nA skip fails where CI is set, unless tests/skips.allow names it."
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    report: pytest.TestReport = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    report: pytest.CollectReport = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The counts alone on the last line, behind everything that pytest prints itself."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None or hasattr(config, "workerinput") or config.option.collectonly or config.option.help:
+        return
+    count = {kind: len(reports) for kind, reports in terminal.stats.items()}
+    passed = count.get("passed", 0) + count.get("xfailed", 0)
+    failed = count.get("failed", 0) + count.get("error", 0)
+    print(f"{passed} passed, {failed} failed, {count.get('skipped', 0)} skipped", flush=True)
+
+
+@pytest.fixture(scope="session")
+def kafka_peer() -> Iterator[KafkaPeer]:
+    """One Apache Kafka node for the whole run: use topics of your own."""
+    with KafkaPeer() as peer:
+        yield peer

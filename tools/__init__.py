@@ -1,0 +1,1 @@
+"""Helpers of the build: what `make` runs. No part of the product, and no part imports them."""
