@@ -1,0 +1,219 @@
+"""From one metadata image to the next: the only place where committed records change the state.
+
+Used by the controller for what it is about to commit, and by everybody for what was committed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from appliance.base.errors import InvariantBroken, invariant
+from appliance.controller.image import BrokerState, MetadataImage, TopicState
+from appliance.controller.records import (
+    BrokerConfigSet,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShuttingDown,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    ClusterCreated,
+    ControllerClaimed,
+    FeatureLevelSet,
+    PartitionChanged,
+    PartitionState,
+    ProducerIdsAllocated,
+    Record,
+    TopicConfigSet,
+    TopicCreated,
+    TopicDeleted,
+    position_of,
+)
+
+
+class MetadataDelta:
+    """Records applied on top of an image. Copies a table of the image only when it changes it."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.base = image
+        self.changed_topics: set[uuid.UUID] = set()
+        """Ids of topics created, deleted or changed in any way."""
+        self._number = image.position
+        self._controller = (image.controller_epoch, image.controller_id, image.controller_host, image.controller_port)
+        self._cluster_id = image.cluster_id
+        self._next_producer_id = image.next_producer_id
+        self._features = image.features
+        self._broker_configs = image.broker_configs
+        self._brokers: dict[int, BrokerState] | None = None
+        self._topics: dict[str, TopicState] | None = None
+        self._topics_by_id: dict[uuid.UUID, TopicState] | None = None
+        # Partitions and configs under construction, so that a topic of n partitions costs n steps and not n^2.
+        self._partitions: dict[uuid.UUID, list[PartitionState]] = {}
+        self._configs: dict[uuid.UUID, dict[str, str]] = {}
+
+    def apply_commit(self, number: int, records: Iterable[Record]) -> None:
+        """Apply the records of commit `number`."""
+        for index, record in enumerate(records):
+            self.apply(record, position_of(number, index))
+        self._number = number
+
+    def apply(self, record: Record, position: int) -> None:
+        """Apply one record that stands at `position` of the log."""
+        match record:
+            case PartitionChanged():
+                self._set_partition(record)
+            case TopicCreated():
+                self._add_topic(record)
+            case TopicConfigSet():
+                self._set_topic_config(record)
+            case TopicDeleted():
+                self._remove_topic(record)
+            case BrokerRegistered():
+                self._register(record, position)
+            case BrokerFenced():
+                self._change_broker(record, fenced=True, dead=record.dead, shutting_down=record.shutting_down)
+            case BrokerUnfenced():
+                self._change_broker(record, fenced=False, dead=False, shutting_down=False)
+            case BrokerShuttingDown():
+                self._change_broker(record, shutting_down=True)
+            case BrokerUnregistered():
+                self._mutable_brokers().pop(record.broker_id, None)
+            case BrokerConfigSet():
+                self._set_broker_config(record)
+            case ProducerIdsAllocated():
+                self._next_producer_id = record.next_producer_id
+            case ControllerClaimed():
+                self._controller = (record.controller_epoch, record.controller_id, record.host, record.port)
+            case ClusterCreated():
+                self._cluster_id = record.cluster_id
+            case FeatureLevelSet():
+                self._features = {**self._features, record.name: record.level}
+            case _:
+                assert_never(record)
+
+    def build(self) -> MetadataImage:
+        """The image after all that was applied. The delta can go on from there."""
+        self._finish_topics()
+        epoch, controller_id, host, port = self._controller
+        image = MetadataImage(
+            position=self._number,
+            controller_epoch=epoch,
+            controller_id=controller_id,
+            controller_host=host,
+            controller_port=port,
+            cluster_id=self._cluster_id,
+            brokers=self.base.brokers if self._brokers is None else self._brokers,
+            topics=self.base.topics if self._topics is None else self._topics,
+            topics_by_id=self.base.topics_by_id if self._topics_by_id is None else self._topics_by_id,
+            broker_configs=self._broker_configs,
+            next_producer_id=self._next_producer_id,
+            features=self._features,
+        )
+        # What was handed out is never changed again.
+        self.base, self._brokers, self._topics, self._topics_by_id = image, None, None, None
+        return image
+
+    def _mutable_brokers(self) -> dict[int, BrokerState]:
+        if self._brokers is None:
+            self._brokers = dict(self.base.brokers)
+        return self._brokers
+
+    def _mutable_topics(self) -> tuple[dict[str, TopicState], dict[uuid.UUID, TopicState]]:
+        if self._topics is None or self._topics_by_id is None:
+            self._topics, self._topics_by_id = dict(self.base.topics), dict(self.base.topics_by_id)
+        return self._topics, self._topics_by_id
+
+    def _topic(self, topic_id: uuid.UUID) -> TopicState:
+        topics = self.base.topics_by_id if self._topics_by_id is None else self._topics_by_id
+        state = topics.get(topic_id)
+        if state is None:
+            raise InvariantBroken(f"metadata record names topic id {topic_id}, which does not exist")
+        return state
+
+    def _register(self, record: BrokerRegistered, position: int) -> None:
+        self._mutable_brokers()[record.broker_id] = BrokerState(
+            broker_id=record.broker_id,
+            broker_epoch=position if record.broker_epoch < 0 else record.broker_epoch,
+            incarnation_id=record.incarnation_id,
+            listeners=record.listeners,
+            rack=record.rack,
+            node=record.node,
+            directory_ids=record.directory_ids,
+            log_state=record.log_state,
+            fenced=True,
+        )
+
+    def _change_broker(self, record: BrokerFenced | BrokerUnfenced | BrokerShuttingDown, **changes: bool) -> None:
+        brokers = self._mutable_brokers()
+        broker = brokers.get(record.broker_id)
+        if broker is None or broker.broker_epoch != record.broker_epoch:
+            raise InvariantBroken(
+                f"metadata record names broker {record.broker_id} at epoch {record.broker_epoch}, not registered"
+            )
+        brokers[record.broker_id] = replace(broker, **changes)
+
+    def _add_topic(self, record: TopicCreated) -> None:
+        topics, by_id = self._mutable_topics()
+        invariant(record.name not in topics, f"topic {record.name} created twice")
+        topics[record.name] = by_id[record.topic_id] = TopicState(record.name, record.topic_id)
+        self.changed_topics.add(record.topic_id)
+
+    def _remove_topic(self, record: TopicDeleted) -> None:
+        state = self._topic(record.topic_id)
+        topics, by_id = self._mutable_topics()
+        del topics[state.name], by_id[record.topic_id]
+        self._partitions.pop(record.topic_id, None)
+        self._configs.pop(record.topic_id, None)
+        self.changed_topics.add(record.topic_id)
+
+    def _set_partition(self, record: PartitionChanged) -> None:
+        partitions = self._partitions.get(record.topic_id)
+        if partitions is None:
+            partitions = self._partitions[record.topic_id] = list(self._topic(record.topic_id).partitions)
+        number = record.state.partition
+        invariant(number <= len(partitions), f"partition {number} of topic id {record.topic_id} leaves a gap")
+        if number == len(partitions):
+            partitions.append(record.state)
+        else:
+            partitions[number] = record.state
+        self.changed_topics.add(record.topic_id)
+
+    def _set_topic_config(self, record: TopicConfigSet) -> None:
+        configs = self._configs.get(record.topic_id)
+        if configs is None:
+            configs = self._configs[record.topic_id] = dict(self._topic(record.topic_id).configs)
+        if record.value is None:
+            configs.pop(record.key, None)
+        else:
+            configs[record.key] = record.value
+        self.changed_topics.add(record.topic_id)
+
+    def _set_broker_config(self, record: BrokerConfigSet) -> None:
+        configs = dict(self._broker_configs.get(record.broker, {}))
+        if record.value is None:
+            configs.pop(record.key, None)
+        else:
+            configs[record.key] = record.value
+        tables: dict[str, Mapping[str, str]] = {**self._broker_configs, record.broker: configs}
+        if not configs:
+            del tables[record.broker]
+        self._broker_configs = tables
+
+    def _finish_topics(self) -> None:
+        for topic_id in sorted({*self._partitions, *self._configs}):
+            state = self._topic(topic_id)
+            if (partitions := self._partitions.pop(topic_id, None)) is not None:
+                state = replace(state, partitions=tuple(partitions))
+            if (configs := self._configs.pop(topic_id, None)) is not None:
+                state = replace(state, configs=configs)
+            topics, by_id = self._mutable_topics()
+            topics[state.name] = by_id[topic_id] = state
+
+
+def image_of(records: Iterable[Record], *, position: int = 0) -> MetadataImage:
+    """The image of one commit on top of nothing; snapshots are loaded and tests begin with it."""
+    delta = MetadataDelta(MetadataImage())
+    delta.apply_commit(position, records)
+    return delta.build()

@@ -1,0 +1,103 @@
+"""The metadata image: what the cluster looks like after a given commit.
+
+An image is never changed once it is built: a new one shares with the old one all that stayed the same, so that it can
+be handed from thread to thread and compared by identity. `appliance.controller.delta` makes the next one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from appliance.controller.records import NO_LEADER, Listener, LogState, PartitionState
+
+__all__ = ["NO_LEADER", "BrokerState", "MetadataImage", "PartitionState", "TopicState"]
+
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """A registered broker."""
+
+    broker_id: int
+    broker_epoch: int
+    """Position of its registration in the metadata log."""
+    incarnation_id: uuid.UUID
+    listeners: tuple[Listener, ...]
+    rack: str | None
+    node: str
+    """The Ray node or host it lives on; empty when unknown."""
+    directory_ids: tuple[uuid.UUID, ...]
+    log_state: LogState
+    fenced: bool
+    dead: bool = False
+    """Fenced, and its process is known to be gone."""
+    shutting_down: bool = False
+
+    @property
+    def host(self) -> str:
+        """Host of the first listener."""
+        return self.listeners[0].host
+
+    @property
+    def port(self) -> int:
+        """Port of the first listener."""
+        return self.listeners[0].port
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether an election may choose it."""
+        return not self.fenced and not self.shutting_down
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic, its own configuration entries and its partitions."""
+
+    name: str
+    topic_id: uuid.UUID
+    configs: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    """Only what was set on the topic; see `appliance.base.config.topic_config`."""
+    partitions: tuple[PartitionState, ...] = ()
+    """Partition p at index p."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """All committed metadata up to one commit."""
+
+    position: int = -1
+    """Number of the last commit in it; -1 before the first."""
+    controller_epoch: int = 0
+    controller_id: int = -1
+    controller_host: str = ""
+    controller_port: int = -1
+    cluster_id: str = ""
+    brokers: Mapping[int, BrokerState] = field(default_factory=dict)
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    topics_by_id: Mapping[uuid.UUID, TopicState] = field(default_factory=dict)
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Dynamic configuration by broker id as text; the empty text holds the cluster's defaults."""
+    next_producer_id: int = 0
+    features: Mapping[str, int] = field(default_factory=dict)
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        """One partition by the topic's name, or None."""
+        state = self.topics.get(topic)
+        if state is None or not 0 <= partition < len(state.partitions):
+            return None
+        return state.partitions[partition]
+
+    def partition_by_id(self, topic_id: uuid.UUID, partition: int) -> PartitionState | None:
+        """One partition by the topic's id, or None."""
+        state = self.topics_by_id.get(topic_id)
+        if state is None or not 0 <= partition < len(state.partitions):
+            return None
+        return state.partitions[partition]
+
+    def live_brokers(self) -> list[BrokerState]:
+        """Brokers that are not fenced, by id."""
+        return [broker for _, broker in sorted(self.brokers.items()) if not broker.fenced]

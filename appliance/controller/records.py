@@ -1,0 +1,245 @@
+"""The records of the metadata log: every change of the cluster's state, as it is committed.
+
+A record is a msgpack array: its tag (an integer, below), then its fields in the order in which they are declared. New
+fields are added at the end, with a default: an old reader skips what it does not know, a new one takes the default.
+`docs/formats.md` describes the bytes around them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import TypeAlias
+
+import msgspec
+
+from appliance.base.ids import ZERO_UUID
+
+INDEX_BITS = 20
+"""Bits of a position that count the records within one commit; a commit of at most 1 MiB holds fewer than 2^20."""
+
+NO_LEADER = -1
+
+
+def position_of(commit_number: int, index: int) -> int:
+    """Where a record stands in the log; the order of positions is the log's. A broker epoch is such a position."""
+    return commit_number << INDEX_BITS | index
+
+
+def commit_number_of(position: int) -> int:
+    """The number of the commit that holds the record at `position`."""
+    return position >> INDEX_BITS
+
+
+class LogState(IntEnum):
+    """What a broker found in its data directory when it started (rule B1)."""
+
+    CLEAN = 0
+    """Shut down in order: everything is on disk."""
+    SAME_BOOT = 1
+    """The process died, the host did not: the page cache survived."""
+    UNCLEAN = 2
+    """The host went down: an unflushed tail may be lost."""
+    EMPTY = 3
+    """Nothing there, or another directory than before."""
+
+
+class LeaderRecoveryState(IntEnum):
+    """KIP-704: whether a leader must repair its log before it serves."""
+
+    RECOVERED = 0
+    RECOVERING = 1
+
+
+class Listener(msgspec.Struct, frozen=True, array_like=True):
+    """One address at which a broker can be reached."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+class PartitionState(msgspec.Struct, frozen=True, array_like=True):
+    """Who holds and who leads one partition."""
+
+    partition: int
+    leader: int
+    """Broker id, or `NO_LEADER`."""
+    leader_epoch: int
+    """One more at every loss of a leader and every election."""
+    partition_epoch: int
+    """One more at every change."""
+    replicas: tuple[int, ...]
+    """In order of preference."""
+    isr: tuple[int, ...]
+    """Never empty."""
+    elr: tuple[int, ...] = ()
+    """Eligible leader replicas (KIP-966)."""
+    leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+    directories: tuple[uuid.UUID, ...] = ()
+    """Directory id of each replica, in the order of `replicas` (KIP-858); empty when none is known."""
+
+
+class ControllerClaimed(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A controller took over. The first record of its first commit."""
+
+    controller_epoch: int
+    controller_id: int
+    host: str
+    port: int
+
+
+class ClusterCreated(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The first bootstrap."""
+
+    cluster_id: str
+
+
+class FeatureLevelSet(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A finalized feature level, for instance `metadata.version`."""
+
+    name: str
+    level: int
+
+
+class BrokerRegistered(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A new incarnation of a broker; fenced until it has caught up with this record."""
+
+    broker_id: int
+    incarnation_id: uuid.UUID
+    listeners: tuple[Listener, ...]
+    rack: str | None = None
+    node: str = ""
+    directory_ids: tuple[uuid.UUID, ...] = ()
+    log_state: LogState = LogState.CLEAN
+    broker_epoch: int = -1
+    """Set in snapshots only; in a commit the record's own position is the epoch."""
+
+
+class BrokerFenced(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """The broker leads nothing from here on."""
+
+    broker_id: int
+    broker_epoch: int
+    dead: bool = False
+    """Its process is known to be gone: this epoch is never unfenced again (rule B5)."""
+    shutting_down: bool = False
+
+
+class BrokerUnfenced(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The broker may lead."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class BrokerShuttingDown(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """A controlled shutdown began: the broker is given nothing new to lead."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class BrokerUnregistered(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """An operator removed the broker for good."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class TopicCreated(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """A topic without partitions yet; they follow in the same commit."""
+
+    name: str
+    topic_id: uuid.UUID
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """A topic, its partitions and its configuration are gone."""
+
+    topic_id: uuid.UUID
+
+
+class PartitionChanged(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """The whole new state of one partition, created or changed."""
+
+    topic_id: uuid.UUID
+    state: PartitionState
+
+
+class TopicConfigSet(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """One configuration entry of a topic; no value removes it."""
+
+    topic_id: uuid.UUID
+    key: str
+    value: str | None
+
+
+class BrokerConfigSet(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """One dynamic configuration entry of a broker, or of all (`broker` empty); no value removes it."""
+
+    broker: str
+    key: str
+    value: str | None
+
+
+class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """All producer ids below `next_producer_id` are given out."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+Record: TypeAlias = (
+    ControllerClaimed
+    | ClusterCreated
+    | FeatureLevelSet
+    | BrokerRegistered
+    | BrokerFenced
+    | BrokerUnfenced
+    | BrokerShuttingDown
+    | BrokerUnregistered
+    | TopicCreated
+    | TopicDeleted
+    | PartitionChanged
+    | TopicConfigSet
+    | BrokerConfigSet
+    | ProducerIdsAllocated
+)
+
+
+class RecordsUnreadable(ValueError):
+    """Bytes that are not a list of metadata records."""
+
+
+_encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
+_decoder = msgspec.msgpack.Decoder(list[Record])
+
+
+def encode_records(records: Sequence[Record]) -> bytes:
+    """One msgpack array of records."""
+    return _encoder.encode(records)
+
+
+def encoded_size(records: Iterable[Record]) -> int:
+    """Bytes that the records take in a commit, without the array's own few."""
+    return sum(len(_encoder.encode(record)) for record in records)
+
+
+def decode_records(data: bytes | memoryview) -> list[Record]:
+    """Read what `encode_records` wrote.
+
+    Raises:
+        RecordsUnreadable: it is something else, or holds a record of a kind that this version does not know.
+    """
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RecordsUnreadable(f"metadata records: {error}") from error
+
+
+NO_DIRECTORY = ZERO_UUID
+"""Stands for a directory that is not known."""
