@@ -73,11 +73,13 @@ class MetadataDelta:
             case BrokerRegistered():
                 self._register(record, position)
             case BrokerFenced():
-                self._change_broker(record, fenced=True, dead=record.dead, shutting_down=record.shutting_down)
+                self._replace_broker(
+                    replace(self._broker(record), fenced=True, dead=record.dead, shutting_down=record.shutting_down)
+                )
             case BrokerUnfenced():
-                self._change_broker(record, fenced=False, dead=False, shutting_down=False)
+                self._replace_broker(replace(self._broker(record), fenced=False, shutting_down=False))
             case BrokerShuttingDown():
-                self._change_broker(record, shutting_down=True)
+                self._replace_broker(replace(self._broker(record), shutting_down=True))
             case BrokerUnregistered():
                 self._mutable_brokers().pop(record.broker_id, None)
             case BrokerConfigSet():
@@ -145,14 +147,17 @@ class MetadataDelta:
             fenced=True,
         )
 
-    def _change_broker(self, record: BrokerFenced | BrokerUnfenced | BrokerShuttingDown, **changes: bool) -> None:
-        brokers = self._mutable_brokers()
+    def _broker(self, record: BrokerFenced | BrokerUnfenced | BrokerShuttingDown) -> BrokerState:
+        brokers = self.base.brokers if self._brokers is None else self._brokers
         broker = brokers.get(record.broker_id)
         if broker is None or broker.broker_epoch != record.broker_epoch:
             raise InvariantBroken(
                 f"metadata record names broker {record.broker_id} at epoch {record.broker_epoch}, not registered"
             )
-        brokers[record.broker_id] = replace(broker, **changes)
+        return broker
+
+    def _replace_broker(self, broker: BrokerState) -> None:
+        self._mutable_brokers()[broker.broker_id] = broker
 
     def _add_topic(self, record: TopicCreated) -> None:
         topics, by_id = self._mutable_topics()

@@ -14,8 +14,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from appliance.base.ids import ZERO_UUID
-
 INDEX_BITS = 20
 """Bits of a position that count the records within one commit; a commit of at most 1 MiB holds fewer than 2^20."""
 
@@ -78,8 +76,6 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     elr: tuple[int, ...] = ()
     """Eligible leader replicas (KIP-966)."""
     leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
-    directories: tuple[uuid.UUID, ...] = ()
-    """Directory id of each replica, in the order of `replicas` (KIP-858); empty when none is known."""
 
 
 class ControllerClaimed(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -239,7 +235,3 @@ def decode_records(data: bytes | memoryview) -> list[Record]:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RecordsUnreadable(f"metadata records: {error}") from error
-
-
-NO_DIRECTORY = ZERO_UUID
-"""Stands for a directory that is not known."""
