@@ -1,0 +1,72 @@
+# make 3.81 is enough. `make setup` tells what this machine lacks; nothing outside this folder is changed.
+
+PYTEST := .venv/bin/python -m pytest
+OURS := appliance connectors spark tools
+SEEDS ?= 50
+ARGS ?=
+
+.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-spark lock clean
+
+help:
+	@echo "make setup       check this machine and make .venv from the locked requirements"
+	@echo "make demo        the whole road on real data; stays up until Ctrl-C (ONCE=1: ends by itself)"
+	@echo "make up          an appliance in the foreground (ARGS=\"--brokers 3 ...\")"
+	@echo "make fmt         format and fix what can be fixed"
+	@echo "make lint        style, types and the layers of the imports"
+	@echo "make test        lint and every test that is not marked soak"
+	@echo "make sim         the simulations, longer (SEEDS=1000)"
+	@echo "make compat      the tests with unmodified Kafka clients"
+	@echo "make soak        the long tests"
+	@echo "make bench       beside Apache Kafka, figures into docs/benchmarks.md (ARGS=--quick: not quotable)"
+	@echo "make bench-spark the same for Spark"
+	@echo "make lock        lock the versions in requirements/ anew"
+	@echo "make clean       remove what was built, and .demo; .venv and .cache stay"
+
+setup:
+	@sh tools/needs.sh setup
+	@sh tools/setup.sh
+
+setup-test:
+	@sh tools/needs.sh test
+	@sh tools/setup.sh
+
+demo: setup
+	@.venv/bin/python -m tools.demo $(if $(ONCE),--once) $(ARGS)
+
+up: setup
+	@.venv/bin/appliance up $(ARGS)
+
+fmt: setup
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy $(OURS)
+	.venv/bin/lint-imports
+
+test: setup-test lint
+	$(PYTEST) -m "not soak" --durations=15 $(ARGS)
+
+sim: setup
+	SEEDS=$(SEEDS) $(PYTEST) tests/simulation $(ARGS)
+
+compat: setup-test
+	$(PYTEST) tests/compat $(ARGS)
+
+soak: setup-test
+	$(PYTEST) -m soak $(ARGS)
+
+bench: setup-test
+	.venv/bin/python -m tests.benchmarks.run $(ARGS)
+
+bench-spark: setup-test
+	.venv/bin/python -m tests.benchmarks.spark $(ARGS)
+
+lock: setup
+	sh tools/lock.sh
+
+clean:
+	rm -rf .demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	find . -name __pycache__ -type d -not -path "./.venv/*" -not -path "./.tools/*" -prune -exec rm -rf {} +
