@@ -1,0 +1,448 @@
+"""One client connection on a raw non-blocking socket, with a receive buffer and an output queue of its own.
+
+In: one `recv` for each readiness event, then every complete frame in the buffer is handled. While batches of this tick
+are still views into the buffer (`hold`), nothing is received into it; the tick writes them to the log and lets go.
+
+Out: answers leave in the order of the requests. The queue (`_answers`) holds finished frames, late answers (built at
+the end of the tick from a tuple whose first item builds it) and `Pending` placeholders. What may leave goes out in one
+`send`; file slices follow their header by sendfile, with MSG_MORE on the header.
+
+As in Kafka, one request of a connection is handled after the other: the next frame waits while a placeholder that
+blocks is open, while written batches have to become visible first, and while the client does not read its answers.
+Produce requests are the exception: many may be in flight.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from appliance.server.dispatcher import BadRequest
+from appliance.server.requests import OutputItem, Pending
+from appliance.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from appliance.server.server import Server
+
+_log = logging.getLogger(__name__)
+
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_FRAME_START = struct.Struct(">ih")
+"""size of what follows, API key: 6 bytes."""
+_PRODUCE = int(ApiKey.PRODUCE)
+
+LateAnswer = tuple[Any, ...]
+"""`(build, ...)`: at the end of the tick `build(connection, this tuple)` gives the frame or a `Pending`."""
+LateBuilder = Callable[["Connection", LateAnswer], "bytes | Pending"]
+
+
+class Connection:
+    """Bytes in, frames handled, answers out. All methods are called on the loop's thread."""
+
+    __slots__ = (
+        "_answers",
+        "_blocked_by",
+        "_buffer",
+        "_end",
+        "_file_descriptor",
+        "_reading",
+        "_socket",
+        "_start",
+        "_unsent",
+        "_view",
+        "_writing",
+        "bytes_in",
+        "bytes_out",
+        "closed",
+        "fast",
+        "held",
+        "host",
+        "last_active_ms",
+        "peer",
+        "server",
+        "touched",
+    )
+
+    def __init__(self, server: Server, sock: socket.socket, peer: str, host: str) -> None:
+        self.server = server
+        self.peer = peer
+        """`host:port` of the other end."""
+        self.host = host
+        self.closed = False
+        self.held = False
+        """Whether views into the receive buffer wait for this tick's write."""
+        self.touched = False
+        """Whether the connection is on the tick's list."""
+        self.fast: Any = None
+        """What a raw handler remembers of this connection's last request."""
+        self.last_active_ms = server.now_ms
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._socket = sock
+        self._file_descriptor = sock.fileno()
+        self._buffer = bytearray(server.limits.receive_buffer_bytes)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._answers: list[bytes | LateAnswer | Pending] = []
+        self._unsent: deque[OutputItem] = deque()
+        self._blocked_by: Pending | None = None
+        self._reading = True
+        self._writing = False
+        server.loop.add_reader(self._file_descriptor, self._on_readable)
+
+    @property
+    def buffer(self) -> bytearray:
+        """The receive buffer; raw handlers read their frame in it."""
+        return self._buffer
+
+    @property
+    def view(self) -> memoryview:
+        """A view of `buffer`. Slices of it may be kept until the end of the tick, after `hold`."""
+        return self._view
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request of this connection is not answered yet."""
+        return bool(self._answers)
+
+    # In
+
+    def _on_readable(self) -> None:
+        if self.held:
+            return
+        server = self.server
+        if not server.tick_scheduled:
+            server.begin_tick()
+        self.last_active_ms = server.now_ms
+        end = self._end
+        try:
+            received = self._socket.recv_into(self._view[end:] if end else self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"receive failed: {error}")
+            return
+        if not received:
+            self.close("cut off within a frame" if end > self._start and self._blocked_by is None else None)
+            return
+        self.bytes_in += received
+        self._end = end + received
+        self._handle_frames()
+
+    def _handle_frames(self) -> None:
+        """Handle every complete frame that may be handled now, then make room for the rest."""
+        server = self.server
+        dispatcher = server.dispatcher
+        raw_handlers = dispatcher.raw_handlers
+        position = self._start
+        end = self._end
+        wanted = 0
+        try:
+            while end - position >= 6:
+                size, api_key = _FRAME_START.unpack_from(self._buffer, position)
+                frame_end = position + 4 + size
+                if frame_end > end or size < 8:
+                    if size < 8 or size > server.limits.max_frame_bytes:
+                        raise BadRequest(
+                            f"a frame of {size} bytes; 8 to {server.limits.max_frame_bytes} are read "
+                            "(socket.request.max.bytes)"
+                        )
+                    wanted = 4 + size
+                    break
+                if api_key != _PRODUCE and (self.held or self._blocked_by is not None):
+                    # Handled after this tick's write, so that it sees what was produced before it.
+                    break
+                if self._blocked_by is not None or self._unsent or len(self._answers) >= server.limits.max_in_flight:
+                    break
+                raw = raw_handlers.get(api_key)
+                if raw is None or not raw(self, position, frame_end):
+                    answer = dispatcher.dispatch(self, self._view[position + 4 : frame_end])
+                    if answer is not None:
+                        self.queue(answer)
+                position = frame_end
+                if self.closed:
+                    return
+        except BadRequest as error:
+            self.close(str(error))
+            return
+        except Exception:
+            _log.exception("a request from %s could not be handled", self.peer)
+            self.close("a request could not be handled")
+            return
+        self._start = position
+        if self.held:
+            # Nothing is received or moved before the tick has ended.
+            return
+        if position == end:
+            self._start = self._end = 0
+        else:
+            self._make_room(wanted)
+
+    def _make_room(self, wanted: int) -> None:
+        """Move what is left to the front, or into a larger buffer, or stop reading while nothing can be handled."""
+        start, end = self._start, self._end
+        size = len(self._buffer)
+        left = end - start
+        if end < size and start + wanted <= size:
+            # The frame's rest fits behind what is there. (`wanted` is 0 where whole frames wait their turn.)
+            return
+        if wanted > size:
+            # Doubling, not the frame's size at once: a size field alone must not cost memory.
+            buffer = bytearray(2 * size)
+            buffer[:left] = self._view[start:end]
+            self._buffer = buffer
+            self._view = memoryview(buffer)
+        elif left == size:
+            # Only frames that must wait; what the client sends meanwhile waits in the kernel.
+            self._pause_reading()
+            return
+        else:
+            self._buffer[:left] = self._buffer[start:end]
+        self._start, self._end = 0, left
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self.server.loop.remove_reader(self._file_descriptor)
+
+    def _resume_reading(self) -> None:
+        if not self._reading and not self.closed:
+            self._reading = True
+            self.server.loop.add_reader(self._file_descriptor, self._on_readable)
+
+    def hold(self) -> None:
+        """Views into the receive buffer are kept until the end of this tick."""
+        self.held = True
+        if not self.touched:
+            self.touched = True
+            self.server.touched.append(self)
+
+    def shrink_if_idle(self) -> None:
+        """Give a large receive buffer back. Called now and then by the server."""
+        size = self.server.limits.receive_buffer_bytes
+        if self._end == 0 and not self.held and len(self._buffer) > size:
+            self._buffer = bytearray(size)
+            self._view = memoryview(self._buffer)
+
+    # Out
+
+    def queue(self, answer: bytes | LateAnswer | Pending) -> None:
+        """Put an answer, or its place, behind those of the earlier requests; it leaves at the end of the tick."""
+        self._answers.append(answer)
+        if type(answer) is Pending and answer.blocks and not answer.answered:
+            self._blocked_by = answer
+        if not self.touched:
+            self.touched = True
+            self.server.touched.append(self)
+
+    def answered(self, pending: Pending) -> None:
+        """A placeholder was filled."""
+        if self.closed:
+            _release(pending.items or [])
+            return
+        if self._blocked_by is pending:
+            self._blocked_by = None
+        if not self.touched:
+            self.touched = True
+            self.server.touched.append(self)
+        if not self.server.tick_scheduled:
+            self.server.begin_tick()
+
+    def end_tick(self) -> None:
+        """The log holds what was staged: build late answers, send what may leave, go on with frames that waited."""
+        self.touched = False
+        if self.closed:
+            return
+        self.held = False
+        answers = self._answers
+        if len(answers) == 1 and type(answers[0]) is tuple and not self._unsent:
+            # One produce request in flight: the usual case, without lists.
+            answer = answers[0][0](self, answers[0])
+            if type(answer) is bytes:
+                answers.clear()
+                self._send_first(answer)
+            else:
+                answers[0] = answer
+        elif answers:
+            self._flush()
+        if self._end and not self.closed:
+            if self._start == self._end:
+                self._start = self._end = 0
+            else:
+                self._handle_frames()
+            if not self._reading and self._end < len(self._buffer):
+                self._resume_reading()
+
+    def _flush(self) -> None:
+        """Hand over to the socket every answer before the first open placeholder; build all late ones in any case."""
+        answers = self._answers
+        ready: list[OutputItem] = []
+        done = 0
+        for answer in answers:
+            if type(answer) is tuple:
+                answer = answer[0](self, answer)
+                answers[done] = answer
+            if type(answer) is bytes:
+                ready.append(answer)
+            elif answer.items is not None:  # type: ignore[union-attr]
+                ready.extend(answer.items)  # type: ignore[union-attr]
+            else:
+                break
+            done += 1
+        if done < len(answers):
+            for index in range(done + 1, len(answers)):
+                answer = answers[index]
+                if type(answer) is tuple:
+                    answers[index] = answer[0](self, answer)
+            del answers[:done]
+        else:
+            answers.clear()
+        if self.closed:
+            _release(ready)
+            return
+        if ready:
+            if self._unsent:
+                self._unsent.extend(ready)
+            elif len(ready) == 1 and type(ready[0]) is bytes:
+                self._send_first(ready[0])
+            else:
+                self._unsent.extend(ready)
+                self._send_queue()
+
+    def _send_first(self, data: bytes) -> None:
+        """Send on an empty queue."""
+        try:
+            sent = self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self.close(f"send failed: {error}")
+            return
+        self.bytes_out += sent
+        if sent < len(data):
+            self._unsent.append(data[sent:])
+            self._start_writing()
+
+    def _send_queue(self) -> None:
+        unsent = self._unsent
+        try:
+            while unsent:
+                item = unsent[0]
+                if isinstance(item, bytes):
+                    if not self._send_bytes():
+                        break
+                    continue
+                sent = self._send_slice(item)
+                if not sent:
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.close(f"send failed: {error}")
+            return
+        if unsent:
+            self._start_writing()
+        elif self._writing:
+            self._writing = False
+            self.server.loop.remove_writer(self._file_descriptor)
+
+    def _send_bytes(self) -> bool:
+        """Send the bytes at the head of the queue together; false when the socket takes no more."""
+        unsent = self._unsent
+        pieces: list[bytes] = []
+        flags = 0
+        for item in unsent:
+            if not isinstance(item, bytes):
+                flags = _MSG_MORE
+                break
+            pieces.append(item)
+        data = b"".join(pieces) if len(pieces) > 1 else pieces[0]
+        sent = self._socket.send(data, flags)
+        self.bytes_out += sent
+        for _ in pieces:
+            unsent.popleft()
+        if sent < len(data):
+            unsent.appendleft(data[sent:])
+            return False
+        return True
+
+    def _send_slice(self, item: Any) -> bool:
+        """Send the file slice at the head of the queue; false when the socket takes no more."""
+        position, length = item.position, item.length
+        sent = os.sendfile(self._file_descriptor, item.file_descriptor, position, length)
+        if not sent:
+            raise OSError(f"a file ended {length} bytes before what was promised to {self.peer}")
+        self.bytes_out += sent
+        if sent < length:
+            rest = item if isinstance(item, _Rest) else _Rest(item)
+            rest.position, rest.length = position + sent, length - sent
+            self._unsent[0] = rest
+            return False
+        self._unsent.popleft()
+        item.release()
+        return True
+
+    def _start_writing(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self.server.loop.add_writer(self._file_descriptor, self._on_writable)
+
+    def _on_writable(self) -> None:
+        if not self.server.tick_scheduled:
+            self.server.begin_tick()
+        self.last_active_ms = self.server.now_ms
+        self._send_queue()
+        if not self._unsent and not self.touched and not self.closed:
+            # Frames that waited for the client to read its answers.
+            self.touched = True
+            self.server.touched.append(self)
+
+    # The end
+
+    def close(self, reason: str | None = None) -> None:
+        """End the connection; `reason` is logged where it is not the usual end."""
+        if self.closed:
+            return
+        self.closed = True
+        if reason is not None:
+            self.server.closed_for_cause += 1
+            _log.info("connection from %s closed: %s", self.peer, reason)
+        loop = self.server.loop
+        if self._reading:
+            loop.remove_reader(self._file_descriptor)
+        if self._writing:
+            loop.remove_writer(self._file_descriptor)
+        self._socket.close()
+        self.server.connection_closed(self)
+        _release(self._unsent)
+        self._unsent.clear()
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            if type(answer) is Pending:
+                if answer.items is not None:
+                    _release(answer.items)
+                answer.connection_closed()
+
+
+class _Rest:
+    """What is left of a file slice after a part was sent."""
+
+    __slots__ = ("file_descriptor", "length", "position", "release")
+
+    def __init__(self, item: Any) -> None:
+        self.file_descriptor: int = item.file_descriptor
+        self.position: int = item.position
+        self.length: int = item.length
+        self.release: Callable[[], None] = item.release
+
+
+def _release(items: Any) -> None:
+    for item in items:
+        if type(item) is not bytes:
+            item.release()

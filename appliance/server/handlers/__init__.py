@@ -1,0 +1,1 @@
+"""One module for each API family, named as the messages in `appliance.wire.messages`."""

@@ -1,0 +1,26 @@
+"""The limits of a server: each has a name, and most of them Kafka's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one listener admits."""
+
+    max_frame_bytes: int = 104_857_600
+    """`socket.request.max.bytes`: a larger frame ends its connection before anything is allocated for it."""
+    max_connections: int = 2_147_483_647
+    """`max.connections`: more are closed as soon as they are accepted."""
+    max_connections_per_ip: int = 2_147_483_647
+    """`max.connections.per.ip`."""
+    connections_max_idle_ms: int = 600_000
+    """`connections.max.idle.ms`."""
+    max_in_flight: int = 1_000
+    """Unanswered requests of one connection, after which no more of its frames are read."""
+    receive_buffer_bytes: int = 65_536
+    """First size of a connection's receive buffer; it grows up to the frame that arrives and shrinks when idle."""
+    accept_backlog: int = 1_024
+    accepts_per_event: int = 64
+    """Connections accepted before others get their turn."""

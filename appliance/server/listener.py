@@ -1,0 +1,76 @@
+"""A listening socket: accepts connections up to the limits and hands them to the server."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from appliance.base.errors import UserError
+
+if TYPE_CHECKING:
+    from appliance.server.server import Server
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_MS = 200
+"""How long accepting rests when the process has run out of file descriptors."""
+
+
+class Listener:
+    """Bound without SO_REUSEPORT and close-on-exec: a refused connection proves that this process is gone."""
+
+    def __init__(self, server: Server, host: str, port: int) -> None:
+        self._server = server
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._socket = socket.socket(family, kind, protocol)
+        except OSError as error:
+            raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}", exit_code=3) from error
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.setblocking(False)
+            self._socket.bind(address)
+            self._socket.listen(server.limits.accept_backlog)
+        except OSError as error:
+            self._socket.close()
+            reason = os.strerror(error.errno) if error.errno else error
+            raise UserError(f"cannot listen on {host}:{port}: {reason}", exit_code=3) from error
+        self.host = host
+        self.port: int = self._socket.getsockname()[1]
+        self._accepting = False
+        self._closed = False
+        self._resume()
+
+    def close(self) -> None:
+        self._closed = True
+        self._pause()
+        self._socket.close()
+
+    def _pause(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            self._server.loop.remove_reader(self._socket.fileno())
+
+    def _resume(self) -> None:
+        if not self._accepting and not self._closed:
+            self._accepting = True
+            self._server.loop.add_reader(self._socket.fileno(), self._on_readable)
+
+    def _on_readable(self) -> None:
+        for _ in range(self._server.limits.accepts_per_event):
+            try:
+                accepted, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.warning("accepting rests for %d ms: %s", _PAUSE_MS, error)
+                self._pause()
+                self._server.background.schedule(_PAUSE_MS, self._resume)
+                return
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._server.accepted(accepted, str(address[0]), int(address[1]))

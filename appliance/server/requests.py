@@ -1,0 +1,112 @@
+"""A request as handlers see it, and the ordered place that its answer takes in the connection's queue."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from appliance.base.errors import invariant
+from appliance.wire.codec import encode_response
+from appliance.wire.schema import Struct
+
+if TYPE_CHECKING:
+    from appliance.server.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+
+class FileSlice(Protocol):
+    """A piece of a file that was retained when it was queued (`appliance.log` hands them out)."""
+
+    @property
+    def file_descriptor(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+
+    def release(self) -> None:
+        """The piece was sent, or its connection has ended."""
+
+
+OutputItem = bytes | FileSlice
+"""What leaves on a socket: bytes, or a piece of a segment file that the kernel copies by itself."""
+
+
+class Request:
+    """One decoded request."""
+
+    __slots__ = ("api_key", "api_version", "body", "client_id", "connection", "correlation_id")
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: Struct,
+        connection: Connection,
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body = body
+        self.connection = connection
+
+    def pending(self) -> Pending:
+        """An ordered placeholder, to be returned by the handler and answered later, once, on the loop's thread.
+
+        As in Kafka, the connection's next frames wait until it is answered.
+        """
+        return Pending(self.connection, self.api_version, self.correlation_id)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self.body).__name__} version {self.api_version}, correlation id {self.correlation_id}, "
+            f"client id {self.client_id!r}, from {self.connection.peer}"
+        )
+
+
+class Pending:
+    """The place of an answer that comes later. Answers leave a connection in the order of its requests."""
+
+    __slots__ = ("_on_close", "api_version", "blocks", "connection", "correlation_id", "items")
+
+    def __init__(self, connection: Connection, api_version: int, correlation_id: int, *, blocks: bool = True) -> None:
+        self.connection = connection
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.blocks = blocks
+        """Whether the connection's next frames wait for this answer."""
+        self.items: list[OutputItem] | None = None
+        self._on_close: Callable[[], None] | None = None
+
+    @property
+    def answered(self) -> bool:
+        return self.items is not None
+
+    def answer(self, response: Struct) -> None:
+        """Fill the place. On a connection that has ended, nothing happens."""
+        self.answer_items([encode_response(response, self.api_version, self.correlation_id)])
+
+    def answer_items(self, items: list[OutputItem]) -> None:
+        """Fill the place with a complete frame in pieces. Slices come retained and are released when sent."""
+        invariant(self.items is None, "a request was answered twice")
+        self.items = items
+        self._on_close = None
+        self.connection.answered(self)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call back if the connection ends before the answer; one callback at most."""
+        self._on_close = callback
+
+    def connection_closed(self) -> None:
+        callback, self._on_close = self._on_close, None
+        if callback is None:
+            return
+        try:
+            callback()
+        except Exception:
+            _log.exception("the end of a connection could not be handled")

@@ -1,0 +1,143 @@
+"""A Kafka server on an event loop: its connections and its tick.
+
+After all sockets that were ready comes the tick. Its hooks write what was staged to the logs and wake those who wait
+for it; only then are answers built and sent. The same class serves brokers and controllers, with other handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from appliance.base.clock import Clock, SystemClock
+from appliance.server.background import LoopBackground
+from appliance.server.connection import Connection
+from appliance.server.dispatcher import Dispatcher, HandlerEntry
+from appliance.server.limits import Limits
+from appliance.server.listener import Listener
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_INTERVAL_MS = 10_000
+"""How often connections are looked at for idleness and large empty buffers."""
+
+
+class Server:
+    """Listeners, connections and the tick. All methods are called on the loop's thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        handlers: Mapping[int, HandlerEntry],
+        advertised: Mapping[int, tuple[int, int]],
+        limits: Limits,
+        background: LoopBackground,
+        *,
+        context: Any = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.loop = loop
+        self.limits = limits
+        self.background = background
+        self.clock = clock or SystemClock()
+        self.dispatcher = Dispatcher(context, handlers, advertised)
+        self.connections: dict[Connection, None] = {}
+        self.touched: list[Connection] = []
+        """Connections with something to do at the end of the tick."""
+        self.tick_scheduled = False
+        self.now_ms = self.clock.now_ms()
+        """Wall-clock time when this tick began."""
+        self.ticks = 0
+        self.connections_accepted = 0
+        self.connections_refused = 0
+        self.closed_for_cause = 0
+        self._tick_hooks: list[Callable[[], None]] = []
+        self._listeners: list[Listener] = []
+        self._by_ip: dict[str, int] = {}
+        self._closed = False
+        self._sweep_timer = background.schedule(_SWEEP_INTERVAL_MS, self._sweep)
+
+    def listen(self, host: str, port: int) -> int:
+        """Begin to accept; returns the port (a free one for 0).
+
+        Raises:
+            UserError: the address cannot be had (exit code 3).
+        """
+        listener = Listener(self, host, port)
+        self._listeners.append(listener)
+        return listener.port
+
+    def on_tick(self, hook: Callable[[], None]) -> None:
+        """Call `hook` in every tick, after all ready sockets were read and before answers are built."""
+        self._tick_hooks.append(hook)
+
+    def begin_tick(self) -> None:
+        """Make sure that a tick comes after what is ready now. Whatever may lead to an answer calls this."""
+        if not self.tick_scheduled and not self._closed:
+            self.tick_scheduled = True
+            self.now_ms = self.clock.now_ms()
+            self.loop.call_soon(self._tick)
+
+    def close(self) -> None:
+        """Stop listening and end all connections."""
+        self._closed = True
+        self._sweep_timer.cancel()
+        self.stop_listening()
+        for connection in list(self.connections):
+            connection.close()
+
+    def stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    def accepted(self, sock: socket.socket, host: str, port: int) -> None:
+        """Take over a connection from a listener, unless a limit is reached."""
+        of_host = self._by_ip.get(host, 0)
+        if len(self.connections) >= self.limits.max_connections or of_host >= self.limits.max_connections_per_ip:
+            self.connections_refused += 1
+            _log.info("connection from %s:%d refused: max.connections or max.connections.per.ip reached", host, port)
+            sock.close()
+            return
+        self._by_ip[host] = of_host + 1
+        self.connections_accepted += 1
+        self.now_ms = self.clock.now_ms()
+        self.connections[Connection(self, sock, f"{host}:{port}", host)] = None
+
+    def connection_closed(self, connection: Connection) -> None:
+        del self.connections[connection]
+        left = self._by_ip[connection.host] - 1
+        if left:
+            self._by_ip[connection.host] = left
+        else:
+            del self._by_ip[connection.host]
+
+    def _tick(self) -> None:
+        self.tick_scheduled = False
+        self.ticks += 1
+        for hook in self._tick_hooks:
+            try:
+                hook()
+            except Exception:
+                _log.exception("a tick hook failed")
+        touched, self.touched = self.touched, []
+        for connection in touched:
+            try:
+                connection.end_tick()
+            except Exception:
+                _log.exception("answers to %s could not be sent", connection.peer)
+                connection.close("answers could not be sent")
+        if self.touched:
+            self.begin_tick()
+
+    def _sweep(self) -> None:
+        self._sweep_timer = self.background.schedule(_SWEEP_INTERVAL_MS, self._sweep)
+        idle_since_ms = self.clock.now_ms() - self.limits.connections_max_idle_ms
+        for connection in list(self.connections):
+            if connection.last_active_ms < idle_since_ms and not connection.waits:
+                connection.close()
+            else:
+                connection.shrink_if_idle()
