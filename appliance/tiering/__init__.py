@@ -1,0 +1,1 @@
+"""Closed segments on their way to the object store, and every reader's way back to them."""

@@ -1,0 +1,119 @@
+"""From a URL to an object store, and the proof that it keeps the seam's contract."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from appliance.base.errors import UserError
+from appliance.base.object_store import (
+    ETagMismatch,
+    ObjectExists,
+    ObjectNotFound,
+    ObjectStore,
+    ObjectStoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
+from appliance.base.randomness import Randomness, SystemRandomness
+from appliance.tiering.body import BodyStore
+from appliance.tiering.directory import DirectoryStore
+
+PROBE_ATTEMPTS = 5
+PROBE_PAUSE_S = 0.5
+NOT_REACHABLE = 4
+"""The exit code of a process whose object store cannot be used."""
+
+
+def open_store(url: str) -> BodyStore:
+    """The object store at `url`: a plain path, `file:///path` or `s3://bucket/prefix`.
+
+    Sends no request; processes that write go through `probe_store` once. S3's endpoint and credentials come from the
+    usual AWS settings.
+
+    Raises:
+        UserError: no such kind of URL, boto3 is missing, or the directory cannot be used.
+    """
+    parts = urlsplit(url)
+    try:
+        if parts.scheme == "s3" and parts.netloc:
+            # Here and not above: boto3 is an optional dependency and takes a third of a second to import.
+            from appliance.tiering.s3 import S3Store
+
+            return S3Store(parts.netloc, parts.path)
+        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+            return DirectoryStore(Path(unquote(parts.path)))
+        if "://" not in url and url:
+            return DirectoryStore(Path(url))
+    except ObjectStoreError as error:
+        raise UserError(f"object store {url}: {error}", NOT_REACHABLE) from error
+    raise UserError(f"object store {url!r}: give a path, file:///path or s3://bucket/prefix")
+
+
+def probe_store(store: ObjectStore, randomness: Randomness | None = None) -> None:
+    """Try on throw-away keys below `probe/` whether the store keeps every promise that safety is drawn from.
+
+    Raises:
+        UserError(exit_code=4): the store is not reachable, says no, or ignores a condition; one line, with its URL.
+    """
+    chance = randomness or SystemRandomness()
+    for attempt in range(1, PROBE_ATTEMPTS + 1):
+        try:
+            _probe(store, f"probe/{chance.random_bytes(12).hex()}")
+            return
+        except StoreUnavailable as error:
+            if attempt == PROBE_ATTEMPTS:
+                raise UserError(f"object store {store.url} is not reachable: {_line(error)}", NOT_REACHABLE) from error
+            time.sleep(PROBE_PAUSE_S)
+        except StoreRefused as error:
+            raise UserError(f"object store {store.url} cannot be used: {_line(error)}", NOT_REACHABLE) from error
+
+
+def _probe(store: ObjectStore, prefix: str) -> None:
+    name, absent = f"{prefix}-a", f"{prefix}-b"
+    try:
+        etag = store.create(name, b"one-1")
+        _expect(store, "create of a name that exists", ObjectExists, lambda: store.create(name, b"two-2"))
+        _require(store, store.get(name).data == b"one-1", "reads what was written")
+        newer = store.swap(name, b"three", etag)
+        _expect(store, "swap with an old ETag", ETagMismatch, lambda: store.swap(name, b"four4", etag))
+        _require(store, newer != etag, "gives another body another ETag")
+        _expect(store, "read with an old ETag", ETagMismatch, lambda: store.get(name, etag=etag))
+        _require(store, store.get(name, start=1, length=2, etag=newer).data == b"hr", "reads ranges")
+        _require(store, store.get(name, start=-2).data == b"ee", "reads from the end")
+        _require(store, store.get_if_changed(name, newer) is None, "knows an unchanged object")
+        _expect(
+            store,
+            "swap of a missing object",
+            (ObjectNotFound, ETagMismatch),
+            lambda: store.swap(absent, b"five5", newer),
+        )
+        _require(store, [row.name for row in store.list(prefix)] == [name], "lists what was written, and no more")
+    finally:
+        store.delete(name)
+        store.delete(absent)
+    _require(store, not list(store.list(prefix)), "lists no more what was deleted")
+
+
+def _expect(
+    store: ObjectStore,
+    what: str,
+    refusal: type[ObjectStoreError] | tuple[type[ObjectStoreError], ...],
+    action: Callable[[], object],
+) -> None:
+    try:
+        action()
+    except refusal:
+        return
+    raise UserError(f"object store {store.url} is not safe to use: it ignores the condition of a {what}", NOT_REACHABLE)
+
+
+def _require(store: ObjectStore, kept: bool, promise: str) -> None:
+    if not kept:
+        raise UserError(f"object store {store.url} is not safe to use: it is not one that {promise}", NOT_REACHABLE)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

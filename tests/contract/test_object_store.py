@@ -1,0 +1,241 @@
+"""What every object store must do; the metadata log and the tier draw their safety from it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from appliance.base.object_store import (
+    ETagMismatch,
+    ObjectExists,
+    ObjectNotFound,
+    ObjectStoreError,
+    RangeNotSatisfiable,
+)
+from appliance.tiering.body import BodyStore, FileBody
+from appliance.tiering.directory import DirectoryStore
+from appliance.tiering.s3 import S3Store
+from appliance.tiering.stores import open_store, probe_store
+from tests.support.moto_server import MotoServer
+
+Opener = Callable[[], BodyStore]
+"""Opens the same store once more, as another process would."""
+
+
+@pytest.fixture(params=["directory", "s3", "s3 with a prefix"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    if request.param == "directory":
+        return lambda: DirectoryStore(tmp_path / "objects")
+    moto: MotoServer = request.getfixturevalue("moto")
+    bucket = moto.bucket()
+    prefix = "a/cluster" if request.param.endswith("prefix") else ""
+    return lambda: S3Store(bucket, prefix, moto.client_options)
+
+
+@pytest.fixture
+def store(opener: Opener) -> BodyStore:
+    return opener()
+
+
+def racing(count: int, action: Callable[[int], object]) -> list[object]:
+    """Results of `action(0)` … `action(count - 1)`, started together; an error of the seam is a result."""
+    barrier = threading.Barrier(count)
+
+    def run(number: int) -> object:
+        barrier.wait()
+        try:
+            return action(number)
+        except ObjectStoreError as error:
+            return error
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def test_the_probe_passes_and_leaves_nothing_behind(store: BodyStore) -> None:
+    probe_store(store)
+    assert list(store.list("")) == []
+
+
+def test_what_was_created_is_read_back(store: BodyStore) -> None:
+    etag = store.create("tier/x/seg/1", b"some bytes")
+    read = store.get("tier/x/seg/1")
+    assert (read.data, read.etag, read.size) == (b"some bytes", etag, 10)
+
+
+def test_an_empty_object_and_a_view_can_be_created(store: BodyStore) -> None:
+    store.create("empty", b"")
+    assert store.get("empty").data == b""
+    store.create("view", memoryview(b"0123456789")[2:5])
+    assert store.get("view").data == b"234"
+
+
+def test_create_refuses_a_name_that_exists_and_keeps_its_body(store: BodyStore) -> None:
+    store.create("name", b"first")
+    with pytest.raises(ObjectExists):
+        store.create("name", b"second")
+    assert store.get("name").data == b"first"
+
+
+def test_of_many_creators_one_wins(opener: Opener) -> None:
+    stores = [opener() for _ in range(8)]
+    for round_number in range(5):
+        name = f"race/{round_number}"
+        results = racing(8, lambda n, name=name: stores[n].create(name, b"body of %d" % n))
+        winners = [n for n, result in enumerate(results) if isinstance(result, str)]
+        assert len(winners) == 1
+        assert sum(isinstance(result, ObjectExists) for result in results) == 7
+        assert stores[0].get(name).data == b"body of %d" % winners[0]
+
+
+def test_swap_replaces_only_the_body_it_knows(store: BodyStore) -> None:
+    first = store.create("pointer", b"one")
+    second = store.swap("pointer", b"two", first)
+    assert second != first
+    with pytest.raises(ETagMismatch):
+        store.swap("pointer", b"three", first)
+    read = store.get("pointer")
+    assert (read.data, read.etag) == (b"two", second)
+
+
+def test_swap_of_a_missing_object_is_refused(store: BodyStore) -> None:
+    etag = store.create("other", b"x")
+    with pytest.raises(ObjectNotFound):
+        store.swap("missing", b"y", etag)
+    assert [row.name for row in store.list("")] == ["other"]
+
+
+def test_increments_by_swap_lose_nothing(opener: Opener) -> None:
+    opener().create("counter", b"0")
+
+    def increment(number: int) -> None:
+        store = opener()
+        for _ in range(5):
+            while True:
+                read = store.get("counter")
+                try:
+                    store.swap("counter", b"%d" % (int(read.data) + 1), read.etag)
+                    break
+                except ETagMismatch:
+                    continue
+
+    assert racing(4, increment) == [None] * 4
+    assert opener().get("counter").data == b"20"
+
+
+def test_ranges_count_from_the_start_or_from_the_end(store: BodyStore) -> None:
+    etag = store.create("digits", b"0123456789")
+    assert store.get("digits", start=2, length=3).data == b"234"
+    assert store.get("digits", start=7).data == b"789"
+    assert store.get("digits", start=8, length=100).data == b"89"
+    assert store.get("digits", start=-4).data == b"6789"
+    assert store.get("digits", start=-4, length=2).data == b"67"
+    assert store.get("digits", start=-100).data == b"0123456789"
+    part = store.get("digits", start=0, length=1, etag=etag)
+    assert (part.data, part.etag, part.size) == (b"0", etag, 10)
+
+
+def test_a_range_beyond_the_end_is_an_error(store: BodyStore) -> None:
+    store.create("digits", b"0123456789")
+    with pytest.raises(RangeNotSatisfiable):
+        store.get("digits", start=10, length=1)
+
+
+def test_a_conditional_read_refuses_another_body(store: BodyStore) -> None:
+    old = store.create("pointer", b"one")
+    store.swap("pointer", b"two", old)
+    with pytest.raises(ETagMismatch):
+        store.get("pointer", etag=old)
+    with pytest.raises(ETagMismatch):
+        store.get("pointer", start=1, length=1, etag=old)
+
+
+def test_an_unchanged_object_is_not_sent_again(store: BodyStore) -> None:
+    old = store.create("pointer", b"one")
+    assert store.get_if_changed("pointer", old) is None
+    new = store.swap("pointer", b"two", old)
+    read = store.get_if_changed("pointer", old)
+    assert read is not None and (read.data, read.etag) == (b"two", new)
+
+
+def test_reading_a_missing_object_says_so(store: BodyStore) -> None:
+    with pytest.raises(ObjectNotFound):
+        store.get("missing")
+    with pytest.raises(ObjectNotFound):
+        store.get("missing/too", start=-10)
+    with pytest.raises(ObjectNotFound):
+        store.get_if_changed("missing", '"0"')
+
+
+def test_delete_removes_and_forgives_what_is_not_there(store: BodyStore) -> None:
+    store.create("a/b/c", b"x")
+    store.delete("a/b/c")
+    store.delete("a/b/c")
+    with pytest.raises(ObjectNotFound):
+        store.get("a/b/c")
+    assert list(store.list("")) == []
+    store.create("a/b/c", b"again")
+    assert store.get("a/b/c").data == b"again"
+
+
+def test_a_list_is_in_name_order_and_keeps_to_its_prefix(store: BodyStore) -> None:
+    names = ["p/a", "p/a-b", "p/a/b", "p/a/c/d", "p/ab", "p/b", "q"]
+    for name in reversed(names):
+        store.create(name.replace("p/a/", "p/x/"), name.encode())
+    wanted = sorted(name.replace("p/a/", "p/x/") for name in names)
+    assert [row.name for row in store.list("")] == wanted
+    assert [row.name for row in store.list("p/")] == wanted[:-1]
+    assert [row.name for row in store.list("p/a")] == ["p/a", "p/a-b", "p/ab"]
+    assert [row.name for row in store.list("p/", start_after="p/ab")] == ["p/b", "p/x/b", "p/x/c/d"]
+    assert [row.name for row in store.list("p/", start_after="p/x/b")] == ["p/x/c/d"]
+    assert [row.size for row in store.list("q")] == [1]
+    assert list(store.list("nothing")) == []
+
+
+def test_a_directory_sorts_by_its_full_name(store: BodyStore) -> None:
+    for name in ["d/x", "d-x", "d.x", "dx"]:
+        store.create(name, b"")
+    assert [row.name for row in store.list("d")] == ["d-x", "d.x", "d/x", "dx"]
+
+
+def test_a_list_is_longer_than_a_page_of_s3(store: BodyStore) -> None:
+    # S3 answers with 1,000 names at a time; a directory has no pages, and each of its files costs three fsyncs.
+    names = [f"many/{n:04}" for n in range(20 if isinstance(store, DirectoryStore) else 1_005)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: store.create(name, b""), names))
+    assert [row.name for row in store.list("many/")] == names
+
+
+def test_a_large_body_is_sent_from_its_file(store: BodyStore, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 12_000
+    path = tmp_path / "segment"
+    path.write_bytes(data + b"not part of it")
+    with path.open("rb") as file:
+        etag = store.create_from("large", FileBody(file.fileno(), len(data), b"the tail"))
+    assert store.get("large", start=-8).data == b"the tail"
+    assert store.get("large", start=len(data) - 4, length=8, etag=etag).data == data[-4:] + b"the "
+    assert store.get("large").data == data + b"the tail"
+
+
+def test_a_cancelled_body_creates_nothing(store: BodyStore, tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(3_000_000))
+    with path.open("rb") as file:
+        body = FileBody(file.fileno(), 3_000_000, b"")
+        body.cancel()
+        with pytest.raises(Exception, match="deadline"):
+            store.create_from("large", body)
+    assert list(store.list("")) == []
+
+
+def test_the_url_opens_the_same_store(store: BodyStore, moto: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in moto.environment.items():
+        monkeypatch.setenv(variable, value)
+    store.create("a/name", b"here")
+    again = open_store(store.url)
+    assert again.get("a/name").data == b"here"
+    assert again.url == store.url
