@@ -1,0 +1,526 @@
+"""The broker configs that Apache Kafka 4.3 has too: those we honour, and those that files and tools bring along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from appliance.base.config_definitions_topic import DAY_MS, MAX_LONG, TOPIC_CONFIGS
+from appliance.base.config_types import ConfigKey, ConfigType, Importance, row, table
+
+BOOLEAN, STRING, INT, SHORT, LONG, LIST = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.SHORT,
+    ConfigType.LONG,
+    ConfigType.LIST,
+)
+HIGH, LOW = Importance.HIGH, Importance.LOW
+MAX_INT = 2**31 - 1
+
+_ROLES = "`appliance up` decides which process is a broker and which a controller"
+_NO_QUORUM = "the metadata log lies in the object store, there is no quorum of controllers"
+_ONE_LOOP = "each broker is one process with one event loop"
+_SYSTEM_BUFFERS = "the operating system sizes the buffers"
+_INTERNAL_REPLICAS = "internal topics get min(3, brokers) replicas"
+_NO_TRANSACTIONS = "transactions are not served yet"
+_NO_SHARE_GROUPS = "share groups are not served yet"
+_NO_CLEANER = "compaction is not there yet"
+_NO_REPLICATION = "partitions have one replica for now"
+
+# Brokers, listeners and their limits.
+_SERVER = (
+    row(
+        "advertised.listeners",
+        LIST,
+        None,
+        "The address that clients are told, as PLAINTEXT://host:port; by default the listener's own.",
+        importance=HIGH,
+    ),
+    row("broker.id", INT, -1, "The broker's id.", importance=HIGH, no_effect="broker ids are 1 … N of `--brokers N`"),
+    row(
+        "broker.rack",
+        STRING,
+        None,
+        "The failure domain for placement and for nearest fetch; by default the node's name.",
+    ),
+    row(
+        "node.id",
+        INT,
+        -1,
+        "The broker's id.",
+        low=-1,
+        importance=HIGH,
+        no_effect="broker ids are 1 … N of `--brokers N`",
+    ),
+    row(
+        "process.roles",
+        LIST,
+        ("broker",),
+        "What a process is.",
+        choices=("broker", "controller"),
+        importance=HIGH,
+        no_effect=_ROLES,
+    ),
+    row(
+        "controller.listener.names", LIST, (), "Names of the controllers' listeners.", importance=HIGH, no_effect=_ROLES
+    ),
+    row(
+        "controller.quorum.bootstrap.servers",
+        LIST,
+        (),
+        "Addresses of the controllers.",
+        importance=HIGH,
+        no_effect=_NO_QUORUM,
+    ),
+    row(
+        "controller.quorum.voters", LIST, (), "Ids and addresses of the voters.", importance=HIGH, no_effect=_NO_QUORUM
+    ),
+    row(
+        "listeners",
+        LIST,
+        ("PLAINTEXT://:9092",),
+        "The address to listen on; the first broker's, the others count on from its port.",
+        importance=HIGH,
+    ),
+    row(
+        "inter.broker.listener.name",
+        STRING,
+        None,
+        "Name of the listener that brokers use among themselves.",
+        no_effect="there is one listener",
+    ),
+    row(
+        "listener.security.protocol.map",
+        STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Which protocol a listener's name stands for.",
+        importance=LOW,
+        no_effect="listeners are PLAINTEXT until TLS and SASL exist",
+    ),
+    row(
+        "security.inter.broker.protocol",
+        STRING,
+        "PLAINTEXT",
+        "The protocol between brokers.",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        no_effect="listeners are PLAINTEXT until TLS and SASL exist",
+    ),
+    row("connections.max.idle.ms", LONG, 600_000, "A connection without a request for this long is closed."),
+    row("max.connections", INT, MAX_INT, "How many connections a broker holds; more are closed at once.", low=0),
+    row("max.connections.per.ip", INT, MAX_INT, "How many connections a broker holds from one address.", low=0),
+    row(
+        "max.incremental.fetch.session.cache.slots",
+        INT,
+        1000,
+        "How many fetch sessions a broker remembers (KIP-227).",
+        low=0,
+    ),
+    row(
+        "max.request.partition.size.limit",
+        INT,
+        2000,
+        "How many partitions one answer of DescribeTopicPartitions holds.",
+        low=1,
+    ),
+    row(
+        "socket.request.max.bytes",
+        INT,
+        100 << 20,
+        "The largest request, in bytes; a larger one closes its connection.",
+        low=1,
+        importance=HIGH,
+    ),
+    row("socket.listen.backlog.size", INT, 50, "How many connections may wait to be accepted.", low=1),
+    row(
+        "socket.receive.buffer.bytes",
+        INT,
+        102_400,
+        "Size of a socket's receive buffer.",
+        importance=HIGH,
+        no_effect=_SYSTEM_BUFFERS,
+    ),
+    row(
+        "socket.send.buffer.bytes",
+        INT,
+        102_400,
+        "Size of a socket's send buffer.",
+        importance=HIGH,
+        no_effect=_SYSTEM_BUFFERS,
+    ),
+    row("queued.max.requests", INT, 500, "How many requests may wait.", low=1, importance=HIGH, no_effect=_ONE_LOOP),
+    row("num.io.threads", INT, 8, "Threads that handle requests.", low=1, importance=HIGH, no_effect=_ONE_LOOP),
+    row(
+        "num.network.threads",
+        INT,
+        3,
+        "Threads that read and write sockets.",
+        low=1,
+        importance=HIGH,
+        no_effect=_ONE_LOOP,
+    ),
+    row(
+        "background.threads",
+        INT,
+        10,
+        "Helper threads of a broker, for work that must not sit on its event loop.",
+        low=1,
+        importance=HIGH,
+    ),
+    row("fetch.max.bytes", INT, 55 << 20, "The most that one fetch gives, in bytes.", low=1024),
+    row("request.timeout.ms", INT, 30_000, "How long a broker waits for the controller's answer.", importance=HIGH),
+    row(
+        "metric.reporters",
+        LIST,
+        (),
+        "Classes that report metrics.",
+        importance=LOW,
+        no_effect="metrics are served for Prometheus",
+    ),
+)
+
+
+# Topics: what new ones get, and what their configs default to.
+def _topic_default(key: ConfigKey) -> ConfigKey:
+    """The broker config that gives a topic config its default; the same type and limits."""
+    name, *in_other_units = key.synonyms
+    return replace(
+        key,
+        name=name,
+        default=None if in_other_units else key.default,
+        doc=f"Default of a topic's `{key.name}`"
+        + ("; goes before the same in other units." if in_other_units else "."),
+        dynamic=True,
+        synonyms=(),
+    )
+
+
+_TOPICS = (
+    *(_topic_default(key) for key in TOPIC_CONFIGS.values() if key.synonyms and not key.ours),
+    row(
+        "auto.create.topics.enable",
+        BOOLEAN,
+        True,
+        "Whether asking for a topic that does not exist creates it.",
+        importance=HIGH,
+    ),
+    row("default.replication.factor", INT, 1, "Replicas of a topic that does not say how many."),
+    row("delete.topic.enable", BOOLEAN, True, "Whether topics can be deleted.", importance=HIGH),
+    row("num.partitions", INT, 1, "Partitions of a topic that does not say how many.", low=1),
+    row("log.flush.scheduler.interval.ms", LONG, MAX_LONG, "`log.flush.interval.ms` when that is not set."),
+    row("log.retention.hours", INT, 168, "`log.retention.ms` in hours.", importance=HIGH),
+    row("log.retention.minutes", INT, None, "`log.retention.ms` in minutes; goes before the hours.", importance=HIGH),
+    row("log.roll.hours", INT, 168, "`log.roll.ms` in hours.", low=1, importance=HIGH),
+    row("log.roll.jitter.hours", INT, 0, "`log.roll.jitter.ms` in hours.", low=0, importance=HIGH),
+)
+
+# Logs on disk, replication, tiering.
+_STORAGE = (
+    row("log.dir", LIST, ("/tmp/kafka-logs",), "The folder of the data, when `log.dirs` is not set.", importance=HIGH),
+    row("log.dirs", LIST, None, "The folder of the data, as `--data-dir`; one.", importance=HIGH),
+    row(
+        "log.flush.offset.checkpoint.interval.ms",
+        INT,
+        60_000,
+        "How often recovery points are written.",
+        low=0,
+        importance=HIGH,
+    ),
+    row(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        INT,
+        60_000,
+        "How often log start offsets are written.",
+        low=0,
+        importance=HIGH,
+    ),
+    row("log.retention.check.interval.ms", LONG, 300_000, "How often retention looks for what may go.", low=1),
+    row("num.recovery.threads.per.data.dir", INT, 2, "Threads that recover logs at start.", low=1, importance=HIGH),
+    row("log.cleaner.enable", BOOLEAN, True, "Whether compaction runs.", no_effect=_NO_CLEANER),
+    row("log.cleaner.threads", INT, 1, "Threads that compact.", low=0, no_effect=_NO_CLEANER),
+    row(
+        "log.cleaner.backoff.ms",
+        LONG,
+        15_000,
+        "How long compaction sleeps when there is nothing to do.",
+        low=0,
+        no_effect=_NO_CLEANER,
+    ),
+    row("log.cleaner.dedupe.buffer.size", LONG, 128 << 20, "Memory of compaction.", no_effect=_NO_CLEANER),
+    row(
+        "producer.id.expiration.ms",
+        INT,
+        DAY_MS,
+        "How long a partition remembers a producer that writes no more.",
+        low=1,
+        importance=LOW,
+    ),
+    row(
+        "producer.id.expiration.check.interval.ms",
+        INT,
+        600_000,
+        "How often forgotten producers are looked for.",
+        low=1,
+        importance=LOW,
+        internal=True,
+    ),
+    row("broker.heartbeat.interval.ms", INT, 250, "How often a broker tells the controller that it lives.", low=1),
+    row(
+        "broker.session.timeout.ms",
+        INT,
+        9_000,
+        "How long a broker may be silent.",
+        no_effect="`broker.lease.ms` takes its place",
+    ),
+    row(
+        "controlled.shutdown.enable",
+        BOOLEAN,
+        True,
+        "Whether a broker hands its leaderships over before it ends.",
+        no_effect=_NO_REPLICATION,
+    ),
+    row(
+        "auto.leader.rebalance.enable",
+        BOOLEAN,
+        True,
+        "Whether leaderships go back to preferred replicas.",
+        importance=HIGH,
+        no_effect=_NO_REPLICATION,
+    ),
+    row(
+        "leader.imbalance.check.interval.seconds",
+        LONG,
+        300,
+        "How often leaderships are compared with the preferred ones.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_REPLICATION,
+    ),
+    row(
+        "num.replica.fetchers",
+        INT,
+        1,
+        "Fetching connections to each leader.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_REPLICATION,
+    ),
+    row(
+        "replica.fetch.backoff.ms",
+        INT,
+        1_000,
+        "How long a follower waits after a failed fetch.",
+        low=0,
+        no_effect=_NO_REPLICATION,
+    ),
+    row(
+        "replica.fetch.max.bytes",
+        INT,
+        1 << 20,
+        "Bytes a partition in a follower's fetch.",
+        low=0,
+        no_effect=_NO_REPLICATION,
+    ),
+    row(
+        "replica.fetch.min.bytes",
+        INT,
+        1,
+        "Bytes that a follower's fetch waits for.",
+        importance=HIGH,
+        no_effect=_NO_REPLICATION,
+    ),
+    row(
+        "replica.fetch.response.max.bytes",
+        INT,
+        10 << 20,
+        "Bytes of a follower's fetch.",
+        low=0,
+        no_effect=_NO_REPLICATION,
+    ),
+    row("replica.fetch.wait.max.ms", INT, 500, "How long a follower's fetch waits for bytes.", importance=HIGH),
+    row(
+        "replica.high.watermark.checkpoint.interval.ms",
+        LONG,
+        5_000,
+        "How often high watermarks are written.",
+        importance=HIGH,
+    ),
+    row(
+        "replica.lag.time.max.ms",
+        LONG,
+        30_000,
+        "How long a follower may be behind and still be in sync.",
+        importance=HIGH,
+    ),
+    row("replica.selector.class", STRING, None, "How a replica to read from is chosen.", no_effect=_NO_REPLICATION),
+    row(
+        "replica.socket.timeout.ms",
+        INT,
+        30_000,
+        "How long a follower waits for an answer.",
+        importance=HIGH,
+        no_effect=_NO_REPLICATION,
+    ),
+    row("remote.log.storage.system.enable", BOOLEAN, True, "Whether topics may be tiered at all."),
+    row("remote.fetch.max.wait.ms", INT, 500, "How long one fetch waits for the object store.", low=1),
+    row(
+        "remote.list.offsets.request.timeout.ms",
+        LONG,
+        30_000,
+        "How long ListOffsets waits for the object store.",
+        low=1,
+    ),
+    row("remote.log.reader.threads", INT, 10, "Threads that read from the object store.", low=1),
+    row("remote.log.reader.max.pending.tasks", INT, 100, "How many reads may wait for these threads.", low=1),
+)
+
+# Groups, transactions, share groups.
+_COORDINATORS = (
+    row(
+        "group.initial.rebalance.delay.ms",
+        INT,
+        3_000,
+        "How long a new group waits for more members before its first rebalance.",
+    ),
+    row("group.max.session.timeout.ms", INT, 1_800_000, "The longest session timeout that a member may ask for."),
+    row("group.min.session.timeout.ms", INT, 6_000, "The shortest session timeout that a member may ask for."),
+    row("group.max.size", INT, MAX_INT, "How many members a group may have.", low=1),
+    row(
+        "group.coordinator.rebalance.protocols",
+        LIST,
+        ("classic",),
+        "Which group protocols are served.",
+        choices=("consumer", "classic", "share", "streams"),
+    ),
+    row(
+        "group.coordinator.threads",
+        INT,
+        4,
+        "Threads of the group coordinator.",
+        low=1,
+        importance=HIGH,
+        no_effect=_ONE_LOOP,
+    ),
+    row(
+        "offset.metadata.max.bytes",
+        INT,
+        4096,
+        "The largest metadata text of a committed offset, in bytes.",
+        importance=HIGH,
+    ),
+    row(
+        "offsets.commit.timeout.ms", INT, 5_000, "How long a commit may wait for its replicas.", low=1, importance=HIGH
+    ),
+    row(
+        "offsets.load.buffer.size",
+        INT,
+        5 << 20,
+        "Bytes read at once when a coordinator loads its partition.",
+        low=1,
+        importance=HIGH,
+    ),
+    row(
+        "offsets.retention.check.interval.ms",
+        LONG,
+        600_000,
+        "How often expired offsets are looked for.",
+        low=1,
+        importance=HIGH,
+    ),
+    row(
+        "offsets.retention.minutes", INT, 10_080, "How long offsets of an empty group are kept.", low=1, importance=HIGH
+    ),
+    row("offsets.topic.compression.codec", INT, 0, "Codec of `__consumer_offsets`.", importance=HIGH),
+    row(
+        "offsets.topic.num.partitions",
+        INT,
+        50,
+        "Partitions of `__consumer_offsets`; fixed once it exists.",
+        low=1,
+        importance=HIGH,
+    ),
+    row(
+        "offsets.topic.replication.factor",
+        SHORT,
+        3,
+        "Replicas of `__consumer_offsets`, at most one a broker.",
+        low=1,
+        importance=HIGH,
+    ),
+    row("offsets.topic.segment.bytes", INT, 100 << 20, "Segment size of `__consumer_offsets`.", low=1, importance=HIGH),
+    row(
+        "transaction.state.log.replication.factor",
+        SHORT,
+        3,
+        "Replicas of `__transaction_state`.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transaction.state.log.min.isr",
+        INT,
+        2,
+        "In-sync replicas that `__transaction_state` needs.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transaction.state.log.num.partitions",
+        INT,
+        50,
+        "Partitions of `__transaction_state`.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transaction.state.log.segment.bytes",
+        INT,
+        100 << 20,
+        "Segment size of `__transaction_state`.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transaction.max.timeout.ms",
+        INT,
+        900_000,
+        "The longest timeout that a transaction may ask for.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transactional.id.expiration.ms",
+        INT,
+        7 * DAY_MS,
+        "How long a silent transactional id is remembered.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "share.coordinator.state.topic.replication.factor",
+        SHORT,
+        3,
+        "Replicas of `__share_group_state`.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_SHARE_GROUPS,
+    ),
+    row(
+        "share.coordinator.state.topic.min.isr",
+        SHORT,
+        2,
+        "In-sync replicas that `__share_group_state` needs.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_SHARE_GROUPS,
+    ),
+)
+
+KAFKA_BROKER_CONFIGS = table(*_SERVER, *_TOPICS, *_STORAGE, *_COORDINATORS)
+"""Kafka's broker configs that we know, by name."""

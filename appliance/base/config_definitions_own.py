@@ -1,0 +1,162 @@
+"""The broker configs that only we have: lease and controller timers, tiering, limits."""
+
+from __future__ import annotations
+
+from appliance.base.config_definitions_topic import DAY_MS, HOUR_MS
+from appliance.base.config_types import ConfigKey, ConfigType, Importance, Value, row, table
+
+INT, LONG, STRING = ConfigType.INT, ConfigType.LONG, ConfigType.STRING
+
+
+def _own(
+    name: str, type_: ConfigType, default: Value, doc: str, low: int | None = 1, *, dynamic: bool = False
+) -> ConfigKey:
+    return row(name, type_, default, doc, low=low, dynamic=dynamic, ours=True, importance=Importance.MEDIUM)
+
+
+# Who lives and who leads; the inequalities between them are checked in `config.py`.
+_LEASES = (
+    _own("broker.lease.ms", INT, 2_000, "How long a broker may serve after the send of its last answered heartbeat."),
+    _own(
+        "broker.lease.margin.ms",
+        INT,
+        500,
+        "How much longer than the lease the controller waits before it fences a silent broker.",
+    ),
+    _own(
+        "broker.loop.stall.max.ms",
+        INT,
+        500,
+        "A broker whose event loop has not ticked for this long sends no heartbeat.",
+    ),
+    _own(
+        "controller.reconnect.timeout.ms",
+        INT,
+        200,
+        "How long the controller tries to reconnect when a broker's connection ends.",
+    ),
+    _own(
+        "controller.proof.interval.ms",
+        INT,
+        1_000,
+        "How often the active controller proves to the object store that it still leads.",
+    ),
+    _own("controller.proof.max.ms", INT, 3_000, "A controller whose last proof is older grants only soft leases."),
+    _own(
+        "controller.takeover.ms", INT, 2_000, "How long a standby waits for the active controller before it takes over."
+    ),
+    _own(
+        "metadata.store.request.timeout.ms",
+        INT,
+        2_000,
+        "How long one request of the controller to the object store may take.",
+    ),
+    _own("metadata.snapshot.interval.commits", INT, 1_000, "After how many commits the controller writes a snapshot."),
+    _own("metadata.commit.batch.max.records", INT, 10_000, "How many records one commit of the metadata log holds."),
+)
+
+_TIERING = (
+    _own(
+        "object.store.url",
+        STRING,
+        None,
+        "The object store of metadata and tier: file://… or s3://bucket/prefix. Given by `--object-store`.",
+        None,
+    ),
+    _own("tiering.max.lag.ms", LONG, HOUR_MS, "Default of a topic's `tiering.max.lag.ms`.", dynamic=True),
+    _own("tiering.task.interval.ms", INT, 1_000, "How often a broker decides what to upload, to list and to delete."),
+    _own("tiering.upload.timeout.ms", INT, 30_000, "The deadline of an upload, without the time that its bytes need."),
+    _own(
+        "tiering.upload.min.bytes.per.second",
+        LONG,
+        4 << 20,
+        "The rate at which an upload's bytes lengthen its deadline.",
+    ),
+    _own("tiering.upload.max.in.flight", INT, 8, "How many uploads one broker has under way."),
+    _own(
+        "tiering.retry.backoff.ms",
+        INT,
+        1_000,
+        "How long tiering waits after its first failure; doubled with each more, with jitter.",
+    ),
+    _own("tiering.retry.backoff.max.ms", INT, 60_000, "The longest that tiering waits after a failure."),
+    _own(
+        "tiering.delete.delay.ms",
+        LONG,
+        HOUR_MS,
+        "How long readers may still use an object that the manifest does not list any more.",
+        0,
+    ),
+    _own(
+        "tiering.sweep.interval.ms", LONG, 7 * DAY_MS, "How often the leader looks for objects that no manifest lists."
+    ),
+    _own("tiering.manifest.cache.max.age.ms", INT, 60_000, "How long a reader trusts its copy of a manifest.", 0),
+    _own("tiering.chunk.bytes", INT, 1 << 20, "How much is read at once from the object store.", 1 << 12),
+    _own(
+        "tiering.chunk.cache.bytes",
+        LONG,
+        1 << 30,
+        "How much of the object store is kept on a broker's disk for readers.",
+        0,
+    ),
+    _own(
+        "restore.offset.gap",
+        LONG,
+        1 << 30,
+        "How many offsets a restore leaves out, so that none that clients may have seen is given twice.",
+        0,
+    ),
+    _own(
+        "lake.max.hold.ms",
+        LONG,
+        7 * DAY_MS,
+        "How long retention waits for a lake output that has not read a record yet.",
+        0,
+    ),
+)
+
+_LIMITS = (
+    _own(
+        "log.dir.min.free.bytes",
+        LONG,
+        256 << 20,
+        "A data directory that was full takes writes again when this much is free.",
+        0,
+    ),
+    _own("log.stray.keep.ms", LONG, DAY_MS, "How long a log that no topic owns any more is kept.", 0),
+    _own(
+        "connection.max.in.flight.requests",
+        INT,
+        256,
+        "How many unanswered requests one connection may have before it is read no further.",
+    ),
+    _own(
+        "connection.max.queued.bytes",
+        LONG,
+        64 << 20,
+        "How many bytes of answers may wait for one connection before it is read no further.",
+    ),
+    _own("background.queue.max", INT, 1_000, "How much work may wait for helper threads before requests are refused."),
+    _own(
+        "broker.drain.timeout.ms",
+        INT,
+        15_000,
+        "How long a broker that is told to stop may take for the requests under way.",
+    ),
+    _own(
+        "service.restart.backoff.ms",
+        INT,
+        500,
+        "How long the supervisor waits before it starts an ended process again; doubled with each more.",
+    ),
+    _own(
+        "service.restart.backoff.max.ms",
+        INT,
+        10_000,
+        "The longest that the supervisor waits before it starts an ended process again.",
+    ),
+    _own("up.ready.timeout.ms", INT, 120_000, "How long `appliance up` waits for its processes to be ready."),
+)
+
+OWN_BROKER_CONFIGS = table(*_LEASES, *_TIERING, *_LIMITS)
+"""Our own broker configs by name."""
