@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.needs import find_java
+from tests.support.java import find_java
 
 KAFKA_VERSION = "4.3.0"
 REPO = Path(__file__).resolve().parents[2]
