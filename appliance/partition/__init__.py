@@ -1,0 +1,1 @@
+"""One partition's rules, pure: who leads, what is committed, who waits, what a fetch may see."""

@@ -1,0 +1,55 @@
+"""Who waits for a partition: acks=all for the high watermark, long polls for something to read. Pure.
+
+Both are woken once a tick, not once an append.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+
+class Waiter(Protocol):
+    """A long poll."""
+
+    def woken(self, partition: object) -> None:
+        """The partition has more to read, or has changed so that waiting makes no sense."""
+
+
+class AckWaiter(Protocol):
+    """Somebody who waits for records to be committed."""
+
+    def committed(self) -> None:
+        """The high watermark has passed them, in the leader epoch they were appended in."""
+
+    def failed(self) -> None:
+        """The partition stopped leading before."""
+
+
+class AckPurgatory:
+    """Waiters for the high watermark, in the order of the log."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, AckWaiter]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait(self, required_offset: int, waiter: AckWaiter) -> None:
+        """Call back when the high watermark has reached `required_offset` (one past the last record).
+
+        A duplicate of an older batch may require less than those before it; it is served with them.
+        """
+        self._waiting.append((required_offset, waiter))
+
+    def advanced(self, high_watermark: int) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= high_watermark:
+            waiting.popleft()[1].committed()
+
+    def fail_all(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, waiter in waiting:
+            waiter.failed()
