@@ -1,0 +1,1 @@
+"""Bytes to messages and back: Kafka's wire protocol, declared once for all versions and compiled per version."""

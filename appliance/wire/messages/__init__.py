@@ -1,0 +1,1 @@
+"""The declarations, one module for each API: its request, its response and their parts."""

@@ -1,0 +1,42 @@
+"""list_offsets"""
+
+from __future__ import annotations
+
+from appliance.wire.schema import Request, Struct, field
+from appliance.wire.types import Int8, Int16, Int32, Int64, String
+
+
+class ListOffsetsPartition(Struct):
+    partition_index: Int32 = 0
+    current_leader_epoch: Int32 = field(since=4, default=-1, ignorable=True)
+    timestamp: Int64 = 0
+
+
+class ListOffsetsTopic(Struct):
+    name: String = ""
+    partitions: list[ListOffsetsPartition] = field()
+
+
+class ListOffsetsRequest(Request["ListOffsetsResponse"], api_key=2, versions=(1, 11), flexible_from=6):
+    replica_id: Int32 = 0
+    isolation_level: Int8 = field(since=2)
+    topics: list[ListOffsetsTopic] = field()
+    timeout_ms: Int32 = field(since=10, ignorable=True)
+
+
+class ListOffsetsPartitionResponse(Struct):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    timestamp: Int64 = -1
+    offset: Int64 = -1
+    leader_epoch: Int32 = field(since=4, default=-1)
+
+
+class ListOffsetsTopicResponse(Struct):
+    name: String = ""
+    partitions: list[ListOffsetsPartitionResponse] = field()
+
+
+class ListOffsetsResponse(Struct, api_key=2, versions=(1, 11), flexible_from=6):
+    throttle_time_ms: Int32 = field(since=2, ignorable=True)
+    topics: list[ListOffsetsTopicResponse] = field()

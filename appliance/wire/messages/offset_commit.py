@@ -1,0 +1,44 @@
+"""offset_commit"""
+
+from __future__ import annotations
+
+from appliance.wire.schema import Request, Struct, field
+from appliance.wire.types import Int16, Int32, Int64, String, Uuid
+
+
+class OffsetCommitRequestPartition(Struct):
+    partition_index: Int32 = 0
+    committed_offset: Int64 = 0
+    committed_leader_epoch: Int32 = field(since=6, default=-1, ignorable=True)
+    committed_metadata: String | None = ""
+
+
+class OffsetCommitRequestTopic(Struct):
+    name: String = field(until=9, ignorable=True)
+    topic_id: Uuid = field(since=10, ignorable=True)
+    partitions: list[OffsetCommitRequestPartition] = field()
+
+
+class OffsetCommitRequest(Request["OffsetCommitResponse"], api_key=8, versions=(2, 10), flexible_from=8):
+    group_id: String = ""
+    generation_id_or_member_epoch: Int32 = -1
+    member_id: String = ""
+    group_instance_id: String | None = field(since=7, default=None)
+    retention_time_ms: Int64 = field(until=4, default=-1, ignorable=True)
+    topics: list[OffsetCommitRequestTopic] = field()
+
+
+class OffsetCommitResponsePartition(Struct):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+
+
+class OffsetCommitResponseTopic(Struct):
+    name: String = field(until=9, ignorable=True)
+    topic_id: Uuid = field(since=10, ignorable=True)
+    partitions: list[OffsetCommitResponsePartition] = field()
+
+
+class OffsetCommitResponse(Struct, api_key=8, versions=(2, 10), flexible_from=8):
+    throttle_time_ms: Int32 = field(since=3, ignorable=True)
+    topics: list[OffsetCommitResponseTopic] = field()

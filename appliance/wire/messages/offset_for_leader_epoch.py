@@ -1,0 +1,41 @@
+"""offset_for_leader_epoch"""
+
+from __future__ import annotations
+
+from appliance.wire.schema import Request, Struct, field
+from appliance.wire.types import Int16, Int32, Int64, String
+
+
+class OffsetForLeaderPartition(Struct):
+    partition: Int32 = 0
+    current_leader_epoch: Int32 = -1
+    leader_epoch: Int32 = 0
+
+
+class OffsetForLeaderTopic(Struct):
+    topic: String = ""
+    partitions: list[OffsetForLeaderPartition] = field()
+
+
+class OffsetForLeaderEpochRequest(
+    Request["OffsetForLeaderEpochResponse"], api_key=23, versions=(2, 4), flexible_from=4
+):
+    replica_id: Int32 = field(since=3, default=-2, ignorable=True)
+    topics: list[OffsetForLeaderTopic] = field()
+
+
+class EpochEndOffset(Struct):
+    error_code: Int16 = 0
+    partition: Int32 = 0
+    leader_epoch: Int32 = -1
+    end_offset: Int64 = -1
+
+
+class OffsetForLeaderTopicResult(Struct):
+    topic: String = ""
+    partitions: list[EpochEndOffset] = field()
+
+
+class OffsetForLeaderEpochResponse(Struct, api_key=23, versions=(2, 4), flexible_from=4):
+    throttle_time_ms: Int32 = 0
+    topics: list[OffsetForLeaderTopicResult] = field()

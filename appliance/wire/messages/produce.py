@@ -1,0 +1,64 @@
+"""produce"""
+
+from __future__ import annotations
+
+from appliance.wire.schema import Request, Struct, field
+from appliance.wire.types import Int16, Int32, Int64, Records, String, Uuid
+
+
+class PartitionProduceData(Struct):
+    index: Int32 = 0
+    records: Records | None = None
+
+
+class TopicProduceData(Struct):
+    name: String = field(until=12, ignorable=True)
+    topic_id: Uuid = field(since=13, ignorable=True)
+    partition_data: list[PartitionProduceData] = field()
+
+
+class ProduceRequest(Request["ProduceResponse"], api_key=0, versions=(3, 13), flexible_from=9):
+    transactional_id: String | None = None
+    acks: Int16 = 0
+    timeout_ms: Int32 = 0
+    topic_data: list[TopicProduceData] = field()
+
+
+class BatchIndexAndErrorMessage(Struct):
+    batch_index: Int32 = 0
+    batch_index_error_message: String | None = None
+
+
+class LeaderIdAndEpoch(Struct):
+    leader_id: Int32 = -1
+    leader_epoch: Int32 = -1
+
+
+class PartitionProduceResponse(Struct):
+    index: Int32 = 0
+    error_code: Int16 = 0
+    base_offset: Int64 = 0
+    log_append_time_ms: Int64 = -1
+    log_start_offset: Int64 = field(since=5, default=-1, ignorable=True)
+    record_errors: list[BatchIndexAndErrorMessage] = field(since=8, ignorable=True)
+    error_message: String | None = field(since=8, default=None, ignorable=True)
+    current_leader: LeaderIdAndEpoch = field(since=10, tag=0)
+
+
+class TopicProduceResponse(Struct):
+    name: String = field(until=12, ignorable=True)
+    topic_id: Uuid = field(since=13, ignorable=True)
+    partition_responses: list[PartitionProduceResponse] = field()
+
+
+class NodeEndpoint(Struct):
+    node_id: Int32 = 0
+    host: String = ""
+    port: Int32 = 0
+    rack: String | None = None
+
+
+class ProduceResponse(Struct, api_key=0, versions=(3, 13), flexible_from=9):
+    responses: list[TopicProduceResponse] = field()
+    throttle_time_ms: Int32 = 0
+    node_endpoints: list[NodeEndpoint] = field(since=10, tag=0)
