@@ -110,9 +110,9 @@ class DecoderSource:
         return f"{self.constant(field.type.__name__, field.type)}()"
 
     def tag_section(self, cls: type[Struct], tagged: list[Field], owner: str) -> None:
-        self.flush()
         count, tag, size, stop = self.name("count"), self.name("tag"), self.name("size"), self.name("stop")
-        self.line(f"{count}, p = varint(b, p)")
+        self.run.append(("B", count, f"if {count} > 127: {count}, p = varint(b, p - 1)"))
+        self.flush()
         self.line(f"for _ in range({count}):")
         self.depth += 1
         self.line(f"{tag}, p = varint(b, p)")

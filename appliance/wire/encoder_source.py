@@ -45,7 +45,10 @@ class EncoderSource:
 
     def flush(self) -> None:
         """Pack the waiting values."""
-        if self.run:
+        if self.run == [("B", "0")]:
+            self.run = []
+            self.line(f"{self.append}(b'\\0')")
+        elif self.run:
             self.line(f"{self.append}({self.packed()})")
 
     def packed(self) -> str:
@@ -86,9 +89,12 @@ class EncoderSource:
         if field.is_array:
             return f"({value} is None or {value})" if field.nullable_since is not None else value
         if isinstance(field.type, Scalar):
+            if isinstance(field.default, bool | int | str | bytes):
+                return f"{value} != {field.default!r}"
             default = self.name("default")
             self.names[default] = field.default
-            return f"{value} != {default}"
+            # Mostly it is the default itself, and comparing two UUIDs is slow.
+            return f"({value} is not {default} and {value} != {default})"
         parts = [
             self.differs(inner, f"{value}.{inner.name}", every_field=every_field)
             for inner in fields_of(field.type)

@@ -1,4 +1,7 @@
-"""add_offsets_to_txn"""
+"""AddOffsetsToTxn: a group's offsets join a transaction (KIP-98).
+
+v2 PRODUCER_FENCED (KIP-588) · v3 flexible · v4 TRANSACTION_ABORTABLE (KIP-890)
+"""
 
 from __future__ import annotations
 

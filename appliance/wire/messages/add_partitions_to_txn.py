@@ -1,4 +1,10 @@
-"""add_partitions_to_txn"""
+"""AddPartitionsToTxn: partitions join a transaction (KIP-98).
+
+Clients use up to v3, brokers among themselves v4 and later.
+
+v2 PRODUCER_FENCED (KIP-588) · v3 flexible · v4 many transactions at once, or only verify them (KIP-890) · v5
+TRANSACTION_ABORTABLE (KIP-890)
+"""
 
 from __future__ import annotations
 

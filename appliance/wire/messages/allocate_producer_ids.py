@@ -1,4 +1,4 @@
-"""allocate_producer_ids"""
+"""AllocateProducerIds: a broker gets a block of producer ids from the controller (KIP-730)."""
 
 from __future__ import annotations
 

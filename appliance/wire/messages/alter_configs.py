@@ -1,4 +1,7 @@
-"""alter_configs"""
+"""AlterConfigs: replace all configs of a resource (KIP-133); IncrementalAlterConfigs changes single ones.
+
+v2 flexible
+"""
 
 from __future__ import annotations
 

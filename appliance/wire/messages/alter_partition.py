@@ -1,4 +1,7 @@
-"""alter_partition"""
+"""AlterPartition: a leader asks the controller for another ISR (KIP-497).
+
+v2 topic ids in place of names (KIP-841) · v3 a broker epoch for each member of the ISR (KIP-903)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""api_versions"""
+"""ApiVersions: what the broker speaks. The first request of most clients, answered before authentication.
+
+Its response never has a tag section in the header, whatever the version. An unknown version is answered in v0 with
+UNSUPPORTED_VERSION and the range of this API (KIP-511).
+
+v3 flexible, name and version of the client's software (KIP-511), features (KIP-584) · v4 a feature's lowest version may
+be 0 (KAFKA-17011)
+"""
 
 from __future__ import annotations
 

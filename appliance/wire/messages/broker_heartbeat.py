@@ -1,4 +1,7 @@
-"""broker_heartbeat"""
+"""BrokerHeartbeat: a broker renews its lease, asks to be unfenced or to shut down (KIP-631).
+
+v1 failed log directories (KIP-858) · v2 directories that take no new partitions (KIP-1066)
+"""
 
 from __future__ import annotations
 

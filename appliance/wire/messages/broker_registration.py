@@ -1,4 +1,8 @@
-"""broker_registration"""
+"""BrokerRegistration: a broker that starts makes itself known to the controller and gets its epoch (KIP-631).
+
+v1 ZooKeeper migration, unused · v2 log directories (KIP-858) · v3 previous broker epoch, to tell a clean shutdown
+(KIP-966) · v4 a feature's lowest version may be 0 (KAFKA-17011)
+"""
 
 from __future__ import annotations
 

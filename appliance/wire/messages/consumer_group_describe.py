@@ -1,4 +1,7 @@
-"""consumer_group_describe"""
+"""ConsumerGroupDescribe: state, members and assignments of groups of the new protocol (KIP-848).
+
+v1 type of a member: classic or of the new protocol (KIP-1099)
+"""
 
 from __future__ import annotations
 

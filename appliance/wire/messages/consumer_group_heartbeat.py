@@ -1,4 +1,9 @@
-"""consumer_group_heartbeat"""
+"""ConsumerGroupHeartbeat: join, stay in and leave a group of the new protocol (KIP-848).
+
+Member epoch 0 joins, -1 leaves, -2 leaves for a while (static member). A null field has not changed.
+
+v1 subscription by regular expression; the client makes its own member id (KIP-1082)
+"""
 
 from __future__ import annotations
 

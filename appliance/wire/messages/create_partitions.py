@@ -1,4 +1,7 @@
-"""create_partitions"""
+"""CreatePartitions: grow topics (KIP-195).
+
+v2 flexible · v3 THROTTLING_QUOTA_EXCEEDED (KIP-599)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""create_topics"""
+"""CreateTopics.
+
+v4 -1 partitions or replicas stand for the broker's defaults (KIP-464) · v5 flexible, the topic's configs come back
+(KIP-525) · v6 THROTTLING_QUOTA_EXCEEDED (KIP-599) · v7 topic id (KIP-516)
+"""
 
 from __future__ import annotations
 

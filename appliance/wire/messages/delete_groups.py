@@ -1,4 +1,7 @@
-"""delete_groups"""
+"""DeleteGroups: remove empty groups with their offsets (KIP-229).
+
+v2 flexible
+"""
 
 from __future__ import annotations
 

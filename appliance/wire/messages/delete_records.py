@@ -1,4 +1,7 @@
-"""delete_records"""
+"""DeleteRecords: raise the log start offset (KIP-107).
+
+v2 flexible
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""delete_topics"""
+"""DeleteTopics.
+
+v3 TOPIC_DELETION_DISABLED · v4 flexible · v5 error message, THROTTLING_QUOTA_EXCEEDED (KIP-599) · v6 by topic id too
+(KIP-516)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""describe_cluster"""
+"""DescribeCluster: brokers, controller and authorized operations (KIP-700).
+
+v1 controllers too (KIP-919) · v2 fenced brokers on request (KIP-1073)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""describe_configs"""
+"""DescribeConfigs: configs of topics, brokers and groups with source, synonyms and documentation.
+
+v1 synonyms and sources (KIP-226) · v3 types and documentation (KIP-569) · v4 flexible
+"""
 
 from __future__ import annotations
 

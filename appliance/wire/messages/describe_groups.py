@@ -1,4 +1,8 @@
-"""describe_groups"""
+"""DescribeGroups: state and members of classic groups.
+
+v3 authorized operations (KIP-430) · v4 static members (KIP-345) · v5 flexible · v6 GROUP_ID_NOT_FOUND and an error
+message (KIP-1043)
+"""
 
 from __future__ import annotations
 

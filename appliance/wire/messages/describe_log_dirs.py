@@ -1,4 +1,8 @@
-"""describe_log_dirs"""
+"""DescribeLogDirs: the log directories of a broker and what lies in them (KIP-113).
+
+v2 flexible · v3 an error for the whole answer · v4 size of the volume and what is free of it (KIP-827) · v5 whether a
+directory takes no new partitions (KIP-1066)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""describe_producers"""
+"""DescribeProducers: the producers that a partition remembers and their open transactions (KIP-664)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""describe_topic_partitions"""
+"""DescribeTopicPartitions: partitions of topics, page by page, with eligible leader replicas (KIP-966)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""end_txn"""
+"""EndTxn: commit or abort a transaction (KIP-98).
+
+v2 PRODUCER_FENCED (KIP-588) · v3 flexible · v4 TRANSACTION_ABORTABLE (KIP-890) · v5 each end gives the producer a new
+epoch, which it must use (KIP-890)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""fetch"""
+"""Fetch: read record batches, for consumers and followers.
+
+v4 read_committed · v5 log start offset · v7 sessions (KIP-227) · v9 leader epoch fencing (KIP-320) · v10 zstd (KIP-110)
+· v11 reading from the closest replica (KIP-392) · v12 flexible, truncation by epoch (KIP-595) · v13 topic ids in place
+of names (KIP-516) · v14 OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405) · v15 replica id and epoch in a tagged field (KIP-903)
+· v16 the current leader's address comes with the error (KIP-951) · v17 directory ids (KIP-853) · v18 the follower tells
+its high watermark (KIP-1166)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""find_coordinator"""
+"""FindCoordinator: who coordinates a group (key type 0), a transactional id (1) or a share group's partition (2).
+
+v1 key type, error message · v3 flexible · v4 many keys in one request (KIP-699) · v5 TRANSACTION_ABORTABLE (KIP-890) ·
+v6 share groups, key "group:topic id:partition" (KIP-932)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""group_records"""
+"""The records of `__consumer_offsets`.
+
+A key is an int16 record type and the key message in version 0: 0 and 1 OffsetCommitKey, 2 GroupMetadataKey. A value is
+an int16 version and the value message in that version; no value (a tombstone) deletes what the key names.
+
+OffsetCommitValue: v1 expiry, v2 without it · v3 leader epoch · v4 flexible, topic id in a tagged field
+GroupMetadataValue: v1 rebalance timeout · v2 time of the last change · v3 static members (KIP-345) · v4 flexible
+"""
 
 from __future__ import annotations
 

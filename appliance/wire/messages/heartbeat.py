@@ -1,4 +1,7 @@
-"""heartbeat"""
+"""Heartbeat: a member of a classic group is alive.
+
+v3 static members (KIP-345) · v4 flexible
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""incremental_alter_configs"""
+"""IncrementalAlterConfigs: change single configs (KIP-339). Operations: 0 set, 1 delete, 2 append, 3 subtract.
+
+v1 flexible
+"""
 
 from __future__ import annotations
 

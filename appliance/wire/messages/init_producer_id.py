@@ -1,4 +1,8 @@
-"""init_producer_id"""
+"""InitProducerId: an id and epoch for an idempotent or transactional producer (KIP-98).
+
+v2 flexible · v3 a producer may go on with its id after an error (KIP-360) · v4 PRODUCER_FENCED (KIP-588) · v5
+TRANSACTION_ABORTABLE (KIP-890) · v6 two-phase commit (KIP-939), not stable yet: do not offer it
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""join_group"""
+"""JoinGroup: become or stay a member of a classic group.
+
+In v0 there is no rebalance timeout: the session timeout stands for it.
+
+v1 rebalance timeout · v4 the first join is answered with MEMBER_ID_REQUIRED and an id (KIP-394) · v5 static members
+(KIP-345) · v6 flexible · v7 protocol type in the answer (KIP-559) · v8 reason (KIP-800) · v9 a leader may be told to
+skip the assignment (KIP-814)
+"""
 
 from __future__ import annotations
 

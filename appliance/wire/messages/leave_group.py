@@ -1,4 +1,7 @@
-"""leave_group"""
+"""LeaveGroup: members leave a classic group.
+
+v3 many members at once, static ones too (KIP-345) · v4 flexible · v5 reason (KIP-800)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""list_groups"""
+"""ListGroups: the groups that a broker coordinates.
+
+v3 flexible · v4 filter by state (KIP-518) · v5 filter by type (KIP-848)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""list_offsets"""
+"""ListOffsets: the offset for a timestamp, or one of the special timestamps.
+
+-1 latest, -2 earliest, -3 of the largest timestamp, -4 earliest local, -5 latest tiered, -6 earliest not yet uploaded.
+
+v1 one offset with its timestamp · v2 isolation level · v4 leader epoch fencing (KIP-320) · v5 OFFSET_NOT_AVAILABLE · v6
+flexible · v7 -3 (KIP-734) · v8 -4 (KIP-405) · v9 -5 (KIP-1005) · v10 a timeout for answers that need the tier
+(KIP-1075) · v11 -6 (KIP-1023)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""metadata"""
+"""Metadata: brokers, topics, partitions and who leads them.
+
+In v0 an empty list of topics means all of them; from v1 null means all and an empty list none.
+
+v1 racks, controller · v2 cluster id · v4 a client may forbid the creation of missing topics · v5 offline replicas · v7
+leader epochs (KIP-320) · v8 authorized operations (KIP-430) · v9 flexible · v10 topic ids in answers (KIP-516) · v11 no
+authorized operations of the cluster: DescribeCluster has them (KIP-700) · v12 topic ids in requests · v13 an error for
+the whole answer
+"""
 
 from __future__ import annotations
 

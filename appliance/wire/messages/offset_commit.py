@@ -1,4 +1,8 @@
-"""offset_commit"""
+"""OffsetCommit: a group's progress.
+
+v5 no retention time in the request · v6 leader epoch (KIP-320) · v7 static members (KIP-345) · v8 flexible · v9 KIP-848
+groups, STALE_MEMBER_EPOCH · v10 topic ids in place of names
+"""
 
 from __future__ import annotations
 

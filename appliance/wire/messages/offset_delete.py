@@ -1,4 +1,4 @@
-"""offset_delete"""
+"""OffsetDelete: forget a group's offsets of topics that it no longer reads (KIP-496). Never flexible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""offset_fetch"""
+"""OffsetFetch: what a group has committed.
+
+v2 null topics for all of them, an error for the whole group · v5 leader epoch (KIP-320) · v6 flexible · v7 only stable
+offsets: UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447) · v8 many groups in one request (KIP-709) · v9
+member id and epoch of KIP-848 groups · v10 topic ids in place of names
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""offset_for_leader_epoch"""
+"""OffsetForLeaderEpoch: where a leader epoch ends, to find the point of divergence (KIP-101, KIP-320).
+
+v2 leader epoch fencing · v3 replica id, -2 stands for a debugging consumer that may look beyond the high watermark · v4
+flexible
+"""
 
 from __future__ import annotations
 

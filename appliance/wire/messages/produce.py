@@ -1,4 +1,11 @@
-"""produce"""
+"""Produce: append record batches to partitions.
+
+v3 transactional id and record batches of magic 2 · v5 log start offset · v7 zstd (KIP-110) · v8 errors for single
+records (KIP-467) · v9 flexible · v10 the current leader comes with the error (KIP-951) · v11 TRANSACTION_ABORTABLE
+(KIP-890) · v12 partitions join the transaction implicitly (KIP-890) · v13 topic ids in place of names (KIP-516)
+
+A client must also be offered v0 to v2, though nobody can use them: librdkafka stops compressing without (KAFKA-18659).
+"""
 
 from __future__ import annotations
 

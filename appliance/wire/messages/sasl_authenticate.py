@@ -1,4 +1,7 @@
-"""sasl_authenticate"""
+"""SaslAuthenticate: the tokens of a SASL exchange (KIP-152).
+
+v1 lifetime of the session (KIP-368) · v2 flexible
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""sasl_handshake"""
+"""SaslHandshake: agree on a SASL mechanism. Never flexible.
+
+v1 tokens follow in SaslAuthenticate requests instead of bare frames (KIP-152)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""sync_group"""
+"""SyncGroup: the leader of a classic group hands out the assignment, each member gets its part.
+
+v3 static members (KIP-345) · v4 flexible · v5 protocol type and name, to be checked by the coordinator (KIP-559)
+"""
 
 from __future__ import annotations
 

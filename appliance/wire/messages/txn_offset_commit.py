@@ -1,4 +1,8 @@
-"""txn_offset_commit"""
+"""TxnOffsetCommit: offsets that count once their transaction commits (KIP-98).
+
+v2 leader epoch (KIP-320) · v3 flexible, group members are fenced (KIP-447) · v4 TRANSACTION_ABORTABLE (KIP-890) · v5
+the group joins the transaction implicitly (KIP-890)
+"""
 
 from __future__ import annotations
 
