@@ -9,7 +9,7 @@
 # there is little else.
 
 set -u
-cd "$(dirname "$0")/.." || exit 1
+cd "${0%/*}/.." || exit 1
 . tools/python.sh
 
 MIN_MEMORY_KB=7800000  # 8 GB, less what a kernel keeps for itself

@@ -1,0 +1,58 @@
+"""What the documents say is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.repo import REPO, text_of, tracked_files
+
+LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\(([^)\s]+)\)")
+CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+MAKE_TARGET = re.compile(r"`make ([a-z][a-z-]*)")
+DOCUMENTS = tuple(path for path in tracked_files() if path.suffix == ".md")
+
+
+def anchors_of(text: str) -> set[str]:
+    """The names that a heading can be reached by: lower case, spaces to dashes, most other signs dropped."""
+    headings = re.findall(r"^#+ +(.+)$", CODE_BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_links_lead_somewhere(document: Path) -> None:
+    text = CODE_BLOCK.sub("", text_of(document) or "")
+    for link in LINK.findall(text):
+        if re.match(r"[a-z]+:", link):
+            continue  # the world outside is not for a test to ask
+        target, _, anchor = link.partition("#")
+        path = (REPO / document).parent / target if target else REPO / document
+        assert path.exists(), f"{document}: {link}"
+        if anchor and path.suffix == ".md":
+            assert anchor in anchors_of(path.read_text()), f"{document}: {link}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_make_targets_that_are_named_exist(document: Path) -> None:
+    targets = re.findall(r"^([a-z][a-z-]*):", (REPO / "Makefile").read_text(), re.MULTILINE)
+    assert set(MAKE_TARGET.findall(text_of(document) or "")) <= set(targets)
+
+
+def test_every_config_key_is_documented() -> None:
+    from appliance.base.config import BROKER_CONFIGS, TOPIC_CONFIGS
+
+    documented = "\n".join(text_of(path) or "" for path in DOCUMENTS if path.parts[0] == "docs")
+    keys = sorted({*BROKER_CONFIGS, *TOPIC_CONFIGS})
+    assert [key for key in keys if f"`{key}`" not in documented] == []
+
+
+def test_every_dependency_has_its_note() -> None:
+    """A new dependency is a decision: docs/decisions/ says why in a few lines."""
+    notes = "\n".join(text_of(path) or "" for path in DOCUMENTS if path.parts[:2] == ("docs", "decisions"))
+    project = (REPO / "pyproject.toml").read_text()
+    block = project[project.index("dependencies = [") : project.index("[project.scripts]")]
+    names = sorted({re.split(r"[\[<>=;]", spec)[0] for spec in re.findall(r'"([a-z0-9A-Z\-]+[\[<>=][^"]*)"', block)})
+    assert len(names) > 20
+    assert [name for name in names if f"`{name}`" not in notes] == []
