@@ -1,0 +1,1 @@
+"""A blocking client for our own use: raw record batches in and out, metadata, offsets, topics and configs."""
