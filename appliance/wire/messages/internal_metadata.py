@@ -1,0 +1,139 @@
+"""Between brokers and controllers, our own: MetadataFetch, ControllerStatus, RegisterBroker, BrokerLease.
+
+Kafka's BrokerRegistration and BrokerHeartbeat have no room for what the leases need (controller epoch, firm or soft,
+state of the log), and its brokers read the metadata quorum by Fetch; hence APIs of our own, with keys above Kafka's.
+Every answer carries the controller epoch: whoever has seen a higher one ignores it.
+"""
+
+from __future__ import annotations
+
+from appliance.base.ids import ZERO_UUID
+from appliance.wire.schema import Request, Struct, field
+from appliance.wire.types import Bool, Bytes, Int8, Int16, Int32, Int64, String, UInt16, Uuid
+
+METADATA_FETCH = 20001
+CONTROLLER_STATUS = 20002
+REGISTER_BROKER = 20003
+BROKER_LEASE = 20004
+
+
+class MetadataFetchRequest(Request["MetadataFetchResponse"], api_key=METADATA_FETCH, versions=(0, 0), flexible_from=0):
+    """Long poll for commits after `position`; -1 from the beginning."""
+
+    broker_id: Int32 = -1
+    position: Int64 = -1
+    max_wait_ms: Int32 = 0
+    max_bytes: Int32 = 0
+
+
+class MetadataFetchResponse(Struct, api_key=METADATA_FETCH, versions=(0, 0), flexible_from=0):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+    controller_epoch: Int32 = -1
+    position: Int64 = -1
+    """Number of the newest commit."""
+    snapshot: Bytes | None = None
+    """A snapshot object, when the commits after the requested position are not at hand any more."""
+    commits: list[Bytes] = field()
+    """Commit objects that follow the requested position, or the snapshot, without a gap."""
+
+
+class ControllerStatusRequest(
+    Request["ControllerStatusResponse"], api_key=CONTROLLER_STATUS, versions=(0, 0), flexible_from=0
+):
+    """How the controller is. Any controller answers, active or not."""
+
+
+class ControllerStatusBroker(Struct):
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    incarnation_id: Uuid = ZERO_UUID
+    host: String = ""
+    port: UInt16 = 0
+    rack: String | None = None
+    node: String = ""
+    fenced: Bool = True
+    shutting_down: Bool = False
+    last_heartbeat_age_ms: Int64 = -1
+    """-1: none since this controller took over."""
+    leaders: Int32 = 0
+    """Partitions that it leads."""
+
+
+class ControllerStatusResponse(Struct, api_key=CONTROLLER_STATUS, versions=(0, 0), flexible_from=0):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    cluster_id: String = ""
+    controller_id: Int32 = -1
+    controller_epoch: Int32 = -1
+    active: Bool = False
+    position: Int64 = -1
+    snapshot: Int64 = -1
+    """Number of the newest snapshot in the store; -1 for none."""
+    store_url: String = ""
+    store_state: String = ""
+    """`ok`, or why the object store gives no answer."""
+    waiting_operations: Int32 = 0
+    topics: Int32 = 0
+    partitions: Int32 = 0
+    offline_partitions: Int32 = 0
+    brokers: list[ControllerStatusBroker] = field()
+
+
+class RegisterBrokerListener(Struct):
+    name: String = ""
+    host: String = ""
+    port: UInt16 = 0
+    security_protocol: Int16 = 0
+
+
+class RegisterBrokerRequest(
+    Request["RegisterBrokerResponse"], api_key=REGISTER_BROKER, versions=(0, 0), flexible_from=0
+):
+    """A broker that starts makes itself known and gets its epoch; BrokerRegistration in our words."""
+
+    broker_id: Int32 = 0
+    cluster_id: String | None = None
+    """Null at a broker's first start."""
+    incarnation_id: Uuid = ZERO_UUID
+    listeners: list[RegisterBrokerListener] = field()
+    rack: String | None = None
+    node: String = ""
+    directory_ids: list[Uuid] = field()
+    log_state: Int8 = 0
+    """`appliance.controller.records.LogState`."""
+    previous_broker_epoch: Int64 = -1
+    """The epoch noted in the data directory whose lock this broker holds: proof that its owner has ended."""
+
+
+class RegisterBrokerResponse(Struct, api_key=REGISTER_BROKER, versions=(0, 0), flexible_from=0):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+    controller_epoch: Int32 = -1
+    cluster_id: String = ""
+    broker_epoch: Int64 = -1
+
+
+class BrokerLeaseRequest(Request["BrokerLeaseResponse"], api_key=BROKER_LEASE, versions=(0, 0), flexible_from=0):
+    """A broker renews its lease, asks to be unfenced or to shut down; BrokerHeartbeat in our words."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    position: Int64 = -1
+    """Number of the last commit that the broker has applied."""
+    want_fence: Bool = False
+    want_shut_down: Bool = False
+
+
+class BrokerLeaseResponse(Struct, api_key=BROKER_LEASE, versions=(0, 0), flexible_from=0):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    controller_epoch: Int32 = -1
+    is_fenced: Bool = True
+    is_firm: Bool = False
+    """The controller had proof from the store within its time that nobody has replaced it."""
+    lease_ms: Int32 = 0
+    """How long the lease lasts, from the moment the request was sent; 0 gives none."""
+    should_shut_down: Bool = False
