@@ -1,0 +1,19 @@
+"""Logs go to standard error, one line each: time, level, process, part, text."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+
+def log_to_standard_error(process_name: str, level: str) -> None:
+    """Set up logging for this process; `level` is debug, info, warning or error."""
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        level=level.upper(),
+        stream=sys.stderr,
+        force=True,
+        format=f"%(asctime)s.%(msecs)03dZ %(levelname)s {process_name} %(name)s: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )

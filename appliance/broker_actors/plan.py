@@ -1,0 +1,294 @@
+"""From what the user asked for to the processes that have to run."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from appliance.base.config import BrokerConfig
+from appliance.base.config_definitions_up import MAX_PORT
+from appliance.base.errors import UserError
+from appliance.base.processes import BrokerSettings, ControllerSettings, ServiceSettings
+from appliance.broker_actors.data_folder import ApplianceState
+from appliance.broker_actors.placement import Node
+from appliance.broker_actors.ports import free_port, listen_problem, require_port
+from appliance.broker_actors.runtime import ProcessSpec
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class ApplianceSettings:
+    """What the user asked for; defaults as in docs/configuration.md."""
+
+    data_dir: Path
+    brokers: int = 1
+    host: str = LOOPBACK
+    advertised_host: str = ""
+    """Empty: `host`, or the node's own address where `host` is a wildcard."""
+    port: int = 9092
+    http_port: int = 8082
+    connect_port: int = 8083
+    runtime: str = "ray"
+    ray_address: str = ""
+    object_store: str = ""
+    """Empty: `data_dir/object-store`."""
+    insecure: bool = False
+    services: tuple[str, ...] = ("all",)
+    log_level: str = "info"
+    properties: dict[str, str] = field(default_factory=dict)
+    """Broker configs, as text."""
+
+    @property
+    def broker_ports(self) -> range:
+        """The ports that the user named for brokers; none when they are to be free ones."""
+        return range(self.port, self.port + self.brokers) if self.port else range(0)
+
+    @property
+    def named_ports(self) -> set[int]:
+        """Ports that must not be given to anything else."""
+        return {*self.broker_ports, self.http_port, self.connect_port} - {0}
+
+    def checked(self) -> ApplianceSettings:
+        """The same with paths made absolute.
+
+        Raises:
+            UserError: something that cannot be, said in one line.
+        """
+        BrokerConfig(self.properties)
+        if not is_loopback(self.host) and not self.insecure:
+            raise UserError(
+                f"--host {self.host} would open the brokers to a network without TLS and authentication; "
+                "say --insecure if that network is yours alone"
+            )
+        if self.port and self.port + self.brokers - 1 > MAX_PORT:
+            raise UserError(f"--port {self.port} leaves no ports for {self.brokers} brokers")
+        for flag, port in (("--http-port", self.http_port), ("--connect-port", self.connect_port)):
+            if port and port in self.broker_ports:
+                raise UserError(f"{flag} {port} is also a broker's port")
+        if self.http_port and self.http_port == self.connect_port:
+            raise UserError(f"--http-port and --connect-port are both {self.http_port}")
+        if self.ray_address and self.runtime != "ray":
+            raise UserError("--ray-address needs --runtime ray")
+        data_dir = self.data_dir.expanduser().absolute()
+        object_store = self.object_store or str(data_dir / "object-store")
+        if "://" not in object_store:
+            object_store = Path(object_store).expanduser().absolute().as_uri()
+        elif not object_store.startswith(("s3://", "file://")):
+            raise UserError(f"--object-store {object_store}: give a path, file:///path or s3://bucket/prefix")
+        if self.ray_address and not object_store.startswith("s3://"):
+            raise UserError("--ray-address needs --object-store s3://…: a folder is for one machine")
+        return replace(self, data_dir=data_dir, object_store=object_store)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The functions that processes run. Tests put others in."""
+
+    controller: str = "appliance.broker_actors.controller:run_controller"
+    broker: str = "appliance.broker_actors.broker:run_broker"
+    services: Mapping[str, str] | None = None
+    """By name; None: the installed entry points of the group `appliance.services`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All processes but the services, with their ports."""
+
+    controllers: list[ProcessSpec]
+    brokers: list[ProcessSpec]
+    bootstrap_servers: str
+
+
+def plan_cluster(
+    settings: ApplianceSettings,
+    targets: Targets,
+    state: ApplianceState,
+    nodes: Sequence[Node],
+    placement: Mapping[int, str],
+    taken: set[int],
+) -> Plan:
+    """Ports and settings of controllers and brokers; every port is checked here, where one line can tell.
+
+    Args:
+        nodes: the nodes of `placement`; one node at a loopback address is this machine.
+        state: what the last start left; the controller's port is kept in it.
+        taken: ports that are spoken for, `named_ports` at first; those that are chosen here are added.
+
+    Raises:
+        UserError(exit_code=3): a port is not usable.
+    """
+    by_name = {node.name: node for node in nodes}
+    here = settings.ray_address == ""
+    controller_node = by_name[placement[1]]
+    controller_port = _controller_port(state, here, taken)
+    controller_host = LOOPBACK if here else controller_node.address
+    controller = ControllerSettings(
+        controller_id=1,
+        host=controller_host,
+        port=controller_port,
+        object_store=settings.object_store,
+        properties=dict(settings.properties),
+    )
+    brokers = []
+    addresses = []
+    for broker_id in range(1, settings.brokers + 1):
+        node = by_name[placement[broker_id]]
+        port = _broker_port(settings, broker_id, here, taken)
+        advertised_host = settings.advertised_host or _reachable(settings.host, node)
+        data_dir = settings.data_dir / f"broker-{broker_id}"
+        listener, advertised = _listener(settings.host, port), _listener(advertised_host, port)
+        brokers.append(
+            ProcessSpec(
+                name=f"broker-{broker_id}",
+                target=targets.broker,
+                settings=BrokerSettings(
+                    broker_id=broker_id,
+                    host=settings.host,
+                    port=port,
+                    advertised_host=advertised_host,
+                    data_dir=data_dir,
+                    controllers=[f"{controller_host}:{controller_port}"],
+                    object_store=settings.object_store,
+                    node=node.name,
+                    # So that DescribeConfigs tells what really holds.
+                    properties={
+                        **settings.properties,
+                        "broker.id": str(broker_id),
+                        "node.id": str(broker_id),
+                        "listeners": listener,
+                        "advertised.listeners": advertised,
+                        "log.dirs": str(data_dir),
+                        "object.store.url": settings.object_store,
+                    },
+                ),
+                node=node.name,
+                slots=1,
+            )
+        )
+        addresses.append(f"{_bracketed(advertised_host)}:{port}")
+    return Plan(
+        controllers=[
+            ProcessSpec(name="controller-1", target=targets.controller, settings=controller, node=controller_node.name)
+        ],
+        brokers=brokers,
+        bootstrap_servers=",".join(addresses),
+    )
+
+
+def plan_services(
+    settings: ApplianceSettings,
+    services: Mapping[str, str],
+    bootstrap_servers: str,
+    cluster_id: str,
+    ports: Mapping[str, int],
+    node: str,
+) -> list[ProcessSpec]:
+    """One process for each service, all on one node."""
+    return [
+        ProcessSpec(
+            name=f"service-{name}",
+            target=target,
+            settings=ServiceSettings(
+                name=name,
+                bootstrap_servers=bootstrap_servers,
+                cluster_id=cluster_id,
+                object_store=settings.object_store,
+                data_dir=settings.data_dir / name,
+                host=settings.host,
+                port=ports[name],
+                runtime=settings.runtime,
+                properties=dict(settings.properties),
+            ),
+            node=node,
+        )
+        for name, target in services.items()
+    ]
+
+
+def service_ports(settings: ApplianceSettings, services: Mapping[str, str], taken: set[int]) -> dict[str, int]:
+    """The port of each service: the one asked for, or a free one.
+
+    Raises:
+        UserError(exit_code=3): a port is not usable.
+    """
+    asked = {"http": settings.http_port, "connect": settings.connect_port}
+    ports: dict[str, int] = {}
+    for name in services:
+        port = asked.get(name, 0)
+        ports[name] = require_port(settings.host, port, f"service {name}") if port else free_port(settings.host, taken)
+    return ports
+
+
+def chosen_services(settings: ApplianceSettings, targets: Targets) -> dict[str, str]:
+    """The services to start, by name: `package.module:function`.
+
+    Raises:
+        UserError: a name that is not installed.
+    """
+    wanted = settings.services
+    if wanted in (("none",), ()):
+        return {}
+    installed = dict(targets.services) if targets.services is not None else _installed_services()
+    if wanted == ("all",):
+        return dict(sorted(installed.items()))
+    unknown = [name for name in wanted if name not in installed]
+    if unknown:
+        raise UserError(f"no service {unknown[0]} is installed; there are: {', '.join(sorted(installed)) or 'none'}")
+    return {name: installed[name] for name in sorted(wanted)}
+
+
+def _installed_services() -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group="appliance.services")}
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def this_machine(slots: int) -> Node:
+    """The only node of an appliance on one machine."""
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in socket.gethostname())
+    return Node(name=name.strip("-_.")[:63] or "localhost", address=LOOPBACK, slots=slots)
+
+
+def _controller_port(state: ApplianceState, here: bool, taken: set[int]) -> int:
+    """The port of the last start where it is still free, so that whatever knows it finds the controller again."""
+    port = state.controller_port
+    if not port or port in taken or (here and listen_problem(LOOPBACK, port)):
+        port = free_port(LOOPBACK, taken)
+    taken.add(port)
+    state.controller_port = port
+    return port
+
+
+def _broker_port(settings: ApplianceSettings, broker_id: int, here: bool, taken: set[int]) -> int:
+    if settings.port == 0:
+        return free_port(settings.host if here else LOOPBACK, taken)
+    port = settings.port + broker_id - 1
+    return require_port(settings.host, port, f"broker {broker_id}") if here else port
+
+
+def _reachable(host: str, node: Node) -> str:
+    """A wildcard is no address that a client can be told."""
+    if host in ("", "0.0.0.0", "::"):
+        return socket.gethostname() if node.address == LOOPBACK else node.address
+    return host
+
+
+def _listener(host: str, port: int) -> str:
+    return f"PLAINTEXT://{_bracketed(host)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
