@@ -41,6 +41,9 @@ _TRY_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504}
 class S3Store:
     """Objects below `prefix` of `bucket`. Any thread may call any method."""
 
+    names_per_list = 1_000
+    """How many names one LIST answers; S3 gives no more."""
+
     def __init__(self, bucket: str, prefix: str = "", client_options: dict[str, Any] | None = None) -> None:
         """Make the clients; no request is sent.
 
@@ -116,7 +119,9 @@ class S3Store:
         position = {"StartAfter": self._prefix + start_after} if start_after else {}
         while True:
             with _answers(prefix, StoreUnavailable):
-                answer = self._reader.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + prefix, **position)
+                answer = self._reader.list_objects_v2(
+                    Bucket=self._bucket, Prefix=self._prefix + prefix, MaxKeys=self.names_per_list, **position
+                )
             for row in answer.get("Contents", ()):
                 yield ObjectInfo(row["Key"].removeprefix(self._prefix), row["Size"])
             if not answer.get("IsTruncated"):
