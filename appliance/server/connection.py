@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
-_FRAME_START = struct.Struct(">ih")
-"""size of what follows, API key: 6 bytes."""
+_unpack_frame_start = struct.Struct(">ihhi").unpack_from
+_FRAME_START_BYTES = 12
+"""size of what follows, API key, API version, correlation id. No request is smaller."""
 _PRODUCE = int(ApiKey.PRODUCE)
 
 LateAnswer = tuple[Any, ...]
@@ -144,8 +145,8 @@ class Connection:
         end = self._end
         wanted = 0
         try:
-            while end - position >= 6:
-                size, api_key = _FRAME_START.unpack_from(self._buffer, position)
+            while end - position >= _FRAME_START_BYTES:
+                size, api_key, version, correlation_id = _unpack_frame_start(self._buffer, position)
                 frame_end = position + 4 + size
                 if frame_end > end or size < 8:
                     if size < 8 or size > server.limits.max_frame_bytes:
@@ -161,7 +162,7 @@ class Connection:
                 if self._blocked_by is not None or self._unsent or len(self._answers) >= server.limits.max_in_flight:
                     break
                 raw = raw_handlers.get(api_key)
-                if raw is None or not raw(self, position, frame_end):
+                if raw is None or not raw(self, position, frame_end, version, correlation_id):
                     answer = dispatcher.dispatch(self, self._view[position + 4 : frame_end])
                     if answer is not None:
                         self.queue(answer)
@@ -240,6 +241,10 @@ class Connection:
         if not self.touched:
             self.touched = True
             self.server.touched.append(self)
+
+    def queue_late(self, answer: LateAnswer) -> None:
+        """As `queue`, for a connection that is already on the tick's list (`hold` puts it there)."""
+        self._answers.append(answer)
 
     def answered(self, pending: Pending) -> None:
         """A placeholder was filled."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.server.requests import Pending, Request
 from appliance.wire.api import APIS, ApiKey
-from appliance.wire.codec import decode, decode_request_header, encode_response
+from appliance.wire.codec import decode_from, decode_request_header, encode_response
 from appliance.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from appliance.wire.schema import Struct
 
@@ -30,8 +30,9 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[Any, Request], Struct | Pending | None]
 """Gets the server's context (the broker, the controller) and the request. Never blocks. None means no answer."""
 
-RawHandler = Callable[["Connection", int, int], bool]
-"""Gets the connection and where in its receive buffer the frame (its size field) begins and ends; false: decode it."""
+RawHandler = Callable[["Connection", int, int, int, int], bool]
+"""Gets the connection, where in its receive buffer the frame (its size field) begins and ends, API version and
+correlation id; false: nothing was done, decode it."""
 
 
 class BadRequest(Exception):
@@ -83,7 +84,7 @@ class Dispatcher:
                 return self._unsupported_api_versions(header.correlation_id)
             raise BadRequest(f"{APIS[header.api_key].name} version {header.api_version} is not served here")
         try:
-            body = decode(APIS[header.api_key].request, frame[header.body_offset :], header.api_version)
+            body, _ = decode_from(APIS[header.api_key].request, frame, header.api_version, header.body_offset)
         except ValueError as error:
             raise BadRequest(f"{APIS[header.api_key].name} version {header.api_version}: {error}") from error
         request = Request(header.api_key, header.api_version, header.correlation_id, header.client_id, body, connection)

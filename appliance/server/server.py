@@ -51,6 +51,8 @@ class Server:
         self.now_ms = self.clock.now_ms()
         """Wall-clock time when this tick began."""
         self.ticks = 0
+        self.fast_requests = 0
+        """Requests that took a short way past the dispatcher."""
         self.connections_accepted = 0
         self.connections_refused = 0
         self.closed_for_cause = 0

@@ -1,0 +1,112 @@
+"""What handlers see of their broker: narrow views of parts that live above and beside this layer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from appliance.base.background import Background
+from appliance.base.clock import Clock
+from appliance.base.config import BrokerConfig, TopicConfig
+from appliance.base.errors import ErrorCode
+from appliance.controller.image import MetadataImage
+from appliance.log.partition_log import PartitionLog
+from appliance.partition.leader import PartitionLeader
+from appliance.partition.purgatory import AckPurgatory, Waiter
+from appliance.records.batch import BatchHeader
+from appliance.wire.schema import Struct
+
+
+class Partition(Protocol):
+    """A partition that this broker holds."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partition: int
+    config: TopicConfig
+    log: PartitionLog
+    leader: PartitionLeader | None
+    leader_epoch: int
+    high_watermark: int
+    """Mirrors the leader's, for the road of a record."""
+    log_end_offset: int
+    """One past the last record on disk."""
+    acks: AckPurgatory
+    waiters: dict[Waiter, None]
+    plain: bool
+    """Leading, and batches need no more than the usual checks: the short way of a produce request may be taken."""
+
+    @property
+    def last_stable_offset(self) -> int: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    def refusal(self) -> ErrorCode:
+        """NONE while this broker serves the partition as its leader, else the error for clients."""
+
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
+        """Stage a checked batch for this tick's write; returns its base offset (the old one of a duplicate).
+
+        Raises:
+            KafkaError: producer epoch or sequence do not fit, or the log takes no writes now.
+        """
+
+    def raise_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone for every reader (DeleteRecords, retention)."""
+
+
+class Topic(Protocol):
+    """The partitions of a topic that this broker holds."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: Mapping[int, Any]
+
+
+class Partitions(Protocol):
+    """All partitions of this broker."""
+
+    by_name: Mapping[str, Topic]
+    by_id: Mapping[uuid.UUID, Topic]
+    generation: int
+    """Rises whenever a topic or partition comes, goes or changes its leader."""
+
+    def get(self, topic: str, partition: int) -> Any: ...
+
+    def get_by_id(self, topic_id: uuid.UUID, partition: int) -> Any: ...
+
+
+class ControllerCalls(Protocol):
+    """The way to the active controller."""
+
+    def call(self, request: Struct, done: Callable[[Struct | Exception], None]) -> None:
+        """Send a request; `done` gets the response or an exception, on the loop."""
+
+
+class RemoteReader(Protocol):
+    """Records that only the object store still holds. Both calls block: helper threads only."""
+
+    def read(self, topic_id: uuid.UUID, partition: int, offset: int, max_bytes: int, max_offset: int) -> bytes: ...
+
+    def offset_for_timestamp(self, topic_id: uuid.UUID, partition: int, timestamp: int) -> tuple[int, int] | None: ...
+
+
+class Broker(Protocol):
+    """The broker as its handlers see it."""
+
+    broker_id: int
+    cluster_id: str
+    broker_epoch: int
+    config: BrokerConfig
+    clock: Clock
+    image: MetadataImage
+    partitions: Partitions
+    controller: ControllerCalls
+    background: Background
+    groups: Any
+    remote: RemoteReader | None
+
+    def on_image(self, callback: Callable[[MetadataImage], None]) -> Callable[[], None]:
+        """Call back with each new image, until the function that is returned is called."""

@@ -1,0 +1,294 @@
+"""Produce, versions 3 to 13 (0 is advertised too, see `api_versions`).
+
+- Each partition gets its own error; its neighbours are appended all the same.
+- acks=1 is answered when the batch is written, acks=-1 when the high watermark has passed it in the same leader epoch
+  (NOT_ENOUGH_REPLICAS before, REQUEST_TIMED_OUT after `timeout_ms`), acks=0 never: an error then ends the connection,
+  so that the client looks for the leader.
+- One batch of version 2 for each partition; a duplicate of one of the last five of its producer gets the old offset.
+- A batch is a view into the receive buffer until this tick's write.
+v5 log start · v8 record errors (KIP-467) · v10 current leader (KIP-951) · v13 topic ids
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import cast
+
+from appliance.base.errors import ErrorCode, InvariantBroken, KafkaError
+from appliance.partition.produce_checks import RecordsRefused, check_produced
+from appliance.server.connection import Connection, LateAnswer
+from appliance.server.context import Broker, Partition
+from appliance.server.leaders import leader_hint
+from appliance.server.requests import Pending, Request
+from appliance.wire.codec import encode_response
+from appliance.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from appliance.wire.schema import Struct
+
+_log = logging.getLogger(__name__)
+
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+_TOPIC_IDS_SINCE = 13
+_LEADER_HINT_SINCE = 10
+
+
+class PartitionResult:
+    """What became of one partition of a request."""
+
+    __slots__ = ("answer", "base_offset", "hosted", "required_offset")
+
+    def __init__(self, answer: PartitionProduceResponse) -> None:
+        self.answer = answer
+        self.hosted: Partition | None = None
+        """Set while the outcome hangs on this partition's log."""
+        self.base_offset = -1
+        self.required_offset = 0
+
+    def fail(self, code: ErrorCode, message: str | None = None) -> None:
+        self.hosted = None
+        self.answer.error_code = code
+        self.answer.error_message = message
+        self.answer.base_offset = -1
+
+    @property
+    def committed(self) -> bool:
+        """Whether the high watermark has passed the batch."""
+        return self.hosted is not None and self.required_offset <= self.hosted.high_watermark
+
+    def written(self) -> bool:
+        """After this tick's write: whether the batch is in the log; if not, the partition fails."""
+        hosted = self.hosted
+        if hosted is None:
+            return False
+        if self.required_offset > hosted.log_end_offset:
+            self.fail(ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be written")
+            return False
+        self.answer.base_offset = self.base_offset
+        self.answer.log_start_offset = hosted.log_start_offset
+        return True
+
+
+def handle(broker: Broker, request: Request) -> Struct | Pending | None:
+    """Append what can be appended; the answer is built after the tick's write."""
+    body = cast(ProduceRequest, request.body)
+    response = ProduceResponse()
+    results: list[PartitionResult] = []
+    now_ms = request.connection.server.now_ms
+    for topic in body.topic_data:
+        topic_answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        response.responses.append(topic_answer)
+        for data in topic.partition_data:
+            result = PartitionResult(PartitionProduceResponse(index=data.index))
+            topic_answer.partition_responses.append(result.answer)
+            results.append(result)
+            _append(broker, request, body, topic, data, result, now_ms)
+            if result.answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                _hint(broker, request.api_version, topic, result.answer, response)
+    if body.acks == 0:
+        failed = next((result.answer for result in results if result.answer.error_code), None)
+        if failed is not None:
+            request.connection.close(f"acks=0 and {ErrorCode(failed.error_code).name} for partition {failed.index}")
+        return None
+    request.connection.queue((_after_write, request, response, results))
+    return None
+
+
+def _append(
+    broker: Broker,
+    request: Request,
+    body: ProduceRequest,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    result: PartitionResult,
+    now_ms: int,
+) -> None:
+    try:
+        hosted = _find(broker, request.api_version, topic, data.index)
+        _check_request(body, hosted)
+        header = check_produced(data.records, hosted.config, now_ms, request.api_version)
+        records = cast(memoryview, data.records)
+        request.connection.hold()
+        if hosted.config.message_timestamp_type == "LogAppendTime":
+            result.answer.log_append_time_ms = now_ms
+        result.base_offset = hosted.append(records, header, now_ms)
+        result.required_offset = result.base_offset + header.last_offset_delta + 1
+        result.hosted = hosted
+    except RecordsRefused as error:
+        result.fail(error.code, error.message)
+        result.answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=error.message)
+            for index in error.record_indexes
+        ]
+    except KafkaError as error:
+        result.fail(error.code, error.message)
+    except InvariantBroken:
+        raise
+    except Exception:
+        _log.exception("%r: partition %d failed", request, data.index)
+        result.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _find(broker: Broker, version: int, topic: TopicProduceData, index: int) -> Partition:
+    if version >= _TOPIC_IDS_SINCE:
+        hosted = broker.partitions.get_by_id(topic.topic_id, index)
+        state = broker.image.topics_by_id.get(topic.topic_id)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        hosted = broker.partitions.get(topic.name, index)
+        state = broker.image.topics.get(topic.name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if hosted is None:
+        if state is None:
+            raise KafkaError(unknown)
+        if index >= len(state.partitions) or index < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    refusal = hosted.refusal()
+    if refusal:
+        raise KafkaError(refusal)
+    return cast(Partition, hosted)
+
+
+def _check_request(body: ProduceRequest, hosted: Partition) -> None:
+    if not -1 <= body.acks <= 1:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is -1, 0 or 1, not {body.acks}")
+    if body.transactional_id is not None:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
+    if body.acks == -1 and hosted.leader is not None and not hosted.leader.enough_in_sync:
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{len(hosted.leader.isr)} in sync; min.insync.replicas is {hosted.leader.min_insync_replicas}",
+        )
+    if hosted.topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {hosted.topic}")
+
+
+def _after_write(connection: Connection, late: LateAnswer) -> bytes | Pending:
+    """The tick has written: answer, or wait for the followers if acks=-1 asks for it."""
+    request: Request
+    results: list[PartitionResult]
+    _, request, response, results = late
+    body = cast(ProduceRequest, request.body)
+    waiting = [result for result in results if result.written() and body.acks == -1 and not result.committed]
+    if waiting:
+        pending = Pending(connection, request.api_version, request.correlation_id, blocks=False)
+        _CommitWaiter(pending, response, waiting, body.timeout_ms)
+        return pending
+    return encode_response(response, request.api_version, request.correlation_id)
+
+
+def wait_for_commit(
+    connection: Connection,
+    request: tuple[int, int, int, int],
+    place: tuple[str, uuid.UUID, int],
+    hosted: Partition,
+    base_offset: int,
+    required_offset: int,
+) -> bytes | Pending:
+    """The rest of the short way (`produce_fast`) where its batch is not committed yet, or could not be written.
+
+    `request`: version, correlation id, acks and timeout in milliseconds. `place`: topic, topic id and partition.
+    """
+    version, correlation_id, acks, timeout_ms = request
+    topic, topic_id, index = place
+    result = PartitionResult(PartitionProduceResponse(index=index))
+    result.hosted, result.base_offset, result.required_offset = hosted, base_offset, required_offset
+    answer = TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[result.answer])
+    response = ProduceResponse(responses=[answer])
+    if result.written() and acks == -1 and not result.committed:
+        pending = Pending(connection, version, correlation_id, blocks=False)
+        _CommitWaiter(pending, response, [result], timeout_ms)
+        return pending
+    return encode_response(response, version, correlation_id)
+
+
+class _CommitWaiter:
+    """An acks=-1 request whose batches are written and wait for the high watermark."""
+
+    def __init__(
+        self, pending: Pending, response: ProduceResponse, waiting: list[PartitionResult], timeout_ms: int
+    ) -> None:
+        self._pending = pending
+        self._response = response
+        self._open = len(waiting)
+        self._places = [_Place(self, result) for result in waiting]
+        self._timer = pending.connection.server.background.schedule(timeout_ms, self._timed_out)
+        pending.on_close(self._timer.cancel)
+        for place in self._places:
+            place.wait()
+
+    def one_done(self) -> None:
+        self._open -= 1
+        if not self._open and not self._pending.connection.closed:
+            self._timer.cancel()
+            self._pending.answer(self._response)
+
+    def _timed_out(self) -> None:
+        for place in self._places:
+            place.time_out()
+
+
+class _Place:
+    """One partition that a `_CommitWaiter` waits for."""
+
+    __slots__ = ("_done", "_result", "_waiter")
+
+    def __init__(self, waiter: _CommitWaiter, result: PartitionResult) -> None:
+        self._waiter = waiter
+        self._result = result
+        self._done = False
+
+    def wait(self) -> None:
+        hosted = cast(Partition, self._result.hosted)
+        hosted.acks.wait(self._result.required_offset, self)
+
+    def committed(self) -> None:
+        self._finish(ErrorCode.NONE)
+
+    def failed(self) -> None:
+        self._finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def time_out(self) -> None:
+        self._finish(ErrorCode.REQUEST_TIMED_OUT)
+
+    def _finish(self, error: ErrorCode) -> None:
+        if self._done:
+            return
+        self._done = True
+        if error:
+            self._result.fail(error)
+        self._waiter.one_done()
+
+
+def _hint(
+    broker: Broker,
+    version: int,
+    topic: TopicProduceData,
+    answer: PartitionProduceResponse,
+    response: ProduceResponse,
+) -> None:
+    """Tell the client where the leader is now, so that it needs no Metadata round trip (KIP-951)."""
+    if version < _LEADER_HINT_SINCE:
+        return
+    name = topic.name
+    if version >= _TOPIC_IDS_SINCE:
+        state = broker.image.topics_by_id.get(topic.topic_id)
+        name = state.name if state is not None else ""
+    hint = leader_hint(broker, name, answer.index)
+    if hint is None:
+        return
+    answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+    if all(endpoint.node_id != hint.leader_id for endpoint in response.node_endpoints):
+        response.node_endpoints.append(
+            NodeEndpoint(node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack)
+        )

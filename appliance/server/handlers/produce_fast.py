@@ -1,0 +1,268 @@
+"""The short way of a produce request: one topic, one partition, one ordinary batch, versions 5 to 13.
+
+Requests of one connection resemble each other: between the correlation id and the partition index stand the client id,
+acks, timeout and topic, the same bytes each time. They are compared as a whole with those of the last request; what is
+left to read is the partition index, the batch and the tags behind it. Whatever is not ordinary (another shape, an
+error, a topic with special wishes) takes the long way of `produce`, which gives it its answer.
+
+```
+ 0  i32 size, i16 api_key, i16 api_version, i32 correlation_id
+12  client id (and tags from version 9), transactional id, acks, timeout, 1 topic: name or id, 1 partition
+    i32 partition index, size of the records (i32, or a varint of size + 1 from version 9), the batch
+    empty tags of the partition, the topic and the request (from version 9)
+```
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any
+
+from crc32c import crc32c
+
+from appliance.base.errors import KafkaError
+from appliance.partition.produce_checks import ZSTD, ZSTD_FIRST_PRODUCE_VERSION
+from appliance.records.batch import CRC_START, HEADER_BYTES, LENGTH_END, MAGIC, BatchHeader
+from appliance.server.connection import Connection, LateAnswer
+from appliance.server.context import Broker, Topic
+from appliance.server.dispatcher import RawHandler
+from appliance.server.handlers.produce import wait_for_commit
+from appliance.server.requests import Pending
+
+FIRST_VERSION = 5
+FLEXIBLE_SINCE = 9
+TOPIC_IDS_SINCE = 13
+
+_BODY_AT = 12
+_unpack_index_and_size = struct.Struct(">ii").unpack_from
+_unpack_index = struct.Struct(">i").unpack_from
+_unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
+_new_tuple = tuple.__new__
+
+
+class Shape:
+    """What the requests of a connection have in common, and how they are answered."""
+
+    __slots__ = (
+        "acks",
+        "flexible",
+        "frame_size",
+        "generation",
+        "head",
+        "pack",
+        "partitions",
+        "prefix",
+        "records_at",
+        "tail",
+        "timeout_ms",
+        "topic",
+        "version",
+    )
+
+    def __init__(self, version: int, prefix: bytes, acks: int, timeout_ms: int, topic: Topic, topic_bytes: bytes):
+        self.version = version
+        self.prefix = prefix
+        self.records_at = _BODY_AT + len(prefix)
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.topic = topic
+        self.partitions = topic.partitions
+        self.generation = 0
+        self.flexible = version >= FLEXIBLE_SINCE
+        # The answer: size, correlation id | head: tags, 1 topic, its name or id, 1 partition | index, error code, base
+        # offset, append time, log start | tail: no record errors, no message, tags, throttle time, tags.
+        if self.flexible:
+            self.head = b"\0\2" + topic_bytes + b"\2"
+            self.tail = b"\1\0" + b"\0" + b"\0" + b"\0\0\0\0" + b"\0"
+        else:
+            self.head = b"\0\0\0\1" + topic_bytes + b"\0\0\0\1"
+            self.tail = (b"\0\0\0\0" + b"\xff\xff" if version >= 8 else b"") + b"\0\0\0\0"
+        answer = struct.Struct(f">ii{len(self.head)}sihqqq{len(self.tail)}s")
+        self.pack = answer.pack
+        self.frame_size = answer.size - 4
+
+
+def fast_produce(broker: Broker) -> RawHandler:
+    """The raw handler of Produce for this broker."""
+    partitions = broker.partitions
+    header_class = BatchHeader
+
+    def produce(connection: Connection, position: int, frame_end: int, version: int, correlation_id: int) -> bool:
+        buffer = connection.buffer
+        shape: Shape | None = connection.fast
+        if (
+            shape is None
+            or shape.version != version
+            or shape.generation != partitions.generation
+            or not buffer.startswith(shape.prefix, position + _BODY_AT)
+        ):
+            shape = connection.fast = _learn(broker, connection.buffer, position, frame_end, version)
+            if shape is None:
+                return False
+        at = position + shape.records_at
+        if shape.flexible:
+            if frame_end - at < 8 + HEADER_BYTES:
+                return False
+            (index,) = _unpack_index(buffer, at)
+            at += 4
+            size = buffer[at]
+            at += 1
+            if size > 127:
+                size &= 127
+                shift = 7
+                while True:
+                    byte = buffer[at]
+                    at += 1
+                    size |= (byte & 127) << shift
+                    if byte < 128:
+                        break
+                    shift += 7
+                    if shift > 28:
+                        return False
+            size -= 1
+            batch_end = at + size
+            if batch_end + 3 != frame_end or buffer[batch_end] or buffer[batch_end + 1] or buffer[batch_end + 2]:
+                return False
+        else:
+            if frame_end - at < 8 + HEADER_BYTES:
+                return False
+            index, size = _unpack_index_and_size(buffer, at)
+            at += 8
+            batch_end = at + size
+            if batch_end != frame_end:
+                return False
+        hosted = shape.partitions.get(index)
+        if hosted is None or not hosted.plain or size < HEADER_BYTES:
+            return False
+        header = _unpack_header(buffer, at)
+        base, length, _, magic, crc, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, count = header
+        config = hosted.config
+        now_ms = connection.server.now_ms
+        if (
+            magic != MAGIC
+            or length + LENGTH_END != size
+            or size > config.max_message_bytes
+            # No codec above zstd, no bit above the codec: transactional, control, append time and unknown ones.
+            or not 0 <= attributes <= ZSTD
+            or (attributes == ZSTD and version < ZSTD_FIRST_PRODUCE_VERSION)
+            or delta != count - 1
+            or count <= 0
+            or base
+            or max_timestamp - now_ms > config.message_timestamp_after_max_ms
+            or (producer_id >= 0 and (epoch < 0 or sequence < 0))
+        ):
+            return False
+        view = connection.view
+        if crc32c(view[at + CRC_START : batch_end]) != crc:
+            return False
+        try:
+            base_offset = hosted.append(view[at:batch_end], _new_tuple(header_class, header), now_ms)
+        except KafkaError:
+            # Nothing was staged; the long way finds the same error and puts it into words.
+            return False
+        connection.server.fast_requests += 1
+        if not connection.held:
+            connection.hold()
+        if shape.acks:
+            connection.queue_late(
+                (_after_write, shape, correlation_id, index, base_offset, base_offset + count, hosted)
+            )
+        return True
+
+    return produce
+
+
+def _after_write(connection: Connection, late: LateAnswer) -> bytes | Pending:
+    shape: Shape
+    _, shape, correlation_id, index, base_offset, required_offset, hosted = late
+    if required_offset > hosted.high_watermark and (shape.acks != 1 or required_offset > hosted.log_end_offset):
+        topic = shape.topic
+        return wait_for_commit(
+            connection,
+            (shape.version, correlation_id, shape.acks, shape.timeout_ms),
+            (topic.name, topic.topic_id, index),
+            hosted,
+            base_offset,
+            required_offset,
+        )
+    return shape.pack(
+        shape.frame_size,
+        correlation_id,
+        shape.head,
+        index,
+        0,
+        base_offset,
+        -1,
+        hosted.log_start_offset,
+        shape.tail,
+    )
+
+
+def _learn(broker: Broker, buffer: bytearray, position: int, frame_end: int, version: int) -> Shape | None:
+    """Read a request's beginning field by field; None when it has not the shape of the short way."""
+    if version < FIRST_VERSION or version > TOPIC_IDS_SINCE:
+        return None
+    try:
+        shape = _parse(broker, memoryview(buffer)[:frame_end], position + _BODY_AT, version)
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return None
+    if shape is not None:
+        shape.generation = broker.partitions.generation
+    return shape
+
+
+def _parse(broker: Broker, view: memoryview, start: int, version: int) -> Shape | None:
+    at = start
+    flexible = version >= FLEXIBLE_SINCE
+    (name_length,) = struct.unpack_from(">h", view, at)
+    at += 2 + max(0, name_length)
+    if flexible:
+        if view[at] or view[at + 1]:
+            # Tags in the header, or a transactional id.
+            return None
+        at += 2
+    else:
+        if struct.unpack_from(">h", view, at)[0] != -1:
+            return None
+        at += 2
+    acks, timeout_ms = struct.unpack_from(">hi", view, at)
+    at += 6
+    if not -1 <= acks <= 1:
+        return None
+    topic: Any
+    if flexible:
+        if view[at] != 2:
+            return None
+        at += 1
+        topic_at = at
+        if version >= TOPIC_IDS_SINCE:
+            at += 16
+            topic = broker.partitions.by_id.get(uuid.UUID(bytes=bytes(view[topic_at:at])))
+        else:
+            length = view[at]
+            if length > 127 or not length:
+                # Names have up to 249 characters; long ones take the long way.
+                return None
+            # The length on the wire is one more than the name's, so that this counts the length byte too.
+            at += length
+            topic = broker.partitions.by_name.get(str(view[topic_at + 1 : at], "utf-8"))
+        topic_bytes = bytes(view[topic_at:at])
+        if view[at] != 2:
+            return None
+        at += 1
+    else:
+        if struct.unpack_from(">i", view, at)[0] != 1:
+            return None
+        at += 4
+        topic_at = at
+        (length,) = struct.unpack_from(">h", view, at)
+        at += 2 + length
+        topic = broker.partitions.by_name.get(str(view[topic_at + 2 : at], "utf-8"))
+        topic_bytes = bytes(view[topic_at:at])
+        if struct.unpack_from(">i", view, at)[0] != 1:
+            return None
+        at += 4
+    if topic is None or at > len(view):
+        return None
+    return Shape(version, bytes(view[start:at]), acks, timeout_ms, topic, topic_bytes)
