@@ -1,0 +1,63 @@
+"""From runs to rows: medians with their range, ratios of pairs, and the section of docs/benchmarks.md they stand in."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from tests.benchmarks.figures import Load, Measure
+
+BEGIN = "<!-- figures: written by `make bench`, from here -->"
+END = "<!-- figures: to here -->"
+
+Pair = tuple[dict[str, float], dict[str, float]]
+"""What one load gave within the same minute: Apache Kafka's run first, then ours."""
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """`median (smallest–largest)`"""
+    middle, low, high = statistics.median(values), min(values), max(values)
+    return f"{middle:,.{digits}f} ({low:,.{digits}f}–{high:,.{digits}f})"
+
+
+def row(measure: Measure, pairs: Sequence[Pair]) -> str:
+    """One line of a table. The ratio is ours to Kafka's, per pair, so that what disturbed both weighs on neither."""
+    kafka = [measure.of(pair[0]) for pair in pairs]
+    ours = [measure.of(pair[1]) for pair in pairs]
+    ratios = [mine / theirs if theirs else float("nan") for mine, theirs in zip(ours, kafka, strict=True)]
+    wish = "higher" if measure.higher_is_better else "lower"
+    return (
+        f"| {measure.name}, {measure.unit} ({wish} is better) | {spread(kafka, measure.digits)} "
+        f"| {spread(ours, measure.digits)} | {spread(ratios, 2)} |"
+    )
+
+
+def table(load: Load, pairs: Sequence[Pair], names: tuple[str, str]) -> str:
+    head = [f"### {load.title}", "", f"| | {names[0]} | {names[1]} | ratio |", "|---|---|---|---|"]
+    return "\n".join([*head, *(row(measure, pairs) for measure in load.measures)])
+
+
+def section(
+    facts: Sequence[tuple[str, str]],
+    results: Sequence[tuple[Load, Sequence[Pair]]],
+    names: tuple[str, str],
+    *,
+    quotable: bool,
+) -> str:
+    """The facts of the run and a table per load. `names` are the two servers', in the order of the pairs."""
+    lines = [BEGIN, ""]
+    if not quotable:
+        lines += ["**A quick run while developing: too few pairs to quote.**", ""]
+    lines += [f"- {name}: {fact}" for name, fact in facts]
+    for load, pairs in results:
+        lines += ["", table(load, pairs, names)]
+    return "\n".join([*lines, "", END])
+
+
+def with_section(document: str, new: str) -> str:
+    """The document with its marked section replaced; what stands around it is kept. ValueError without the marks."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError("the document has no marked section for the figures")
+    return before + new + after

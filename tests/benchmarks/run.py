@@ -1,0 +1,145 @@
+"""`make bench`: Apache Kafka and one broker of ours, side by side on this machine, load by load in turn.
+
+    python -m tests.benchmarks.run [--quick] [--pairs N] [--only NAME ...] [--kafka-alone] [--print]
+
+Both are warmed with the same requests. Then each load runs in pairs, first one server, then the other, and in the next
+pair the other way round; a ratio is of one pair, so of the same minute. Figures go into docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.benchmarks.figures import LOADS, Load, run_client
+from tests.benchmarks.report import Pair, section, with_section
+from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide
+from tests.support.java import find_java
+from tests.support.repo import REPO
+
+DOCUMENT = REPO / "docs" / "benchmarks.md"
+PAIRS, QUICK_PAIRS = 5, 2
+WARM_UP_REQUESTS, QUICK_WARM_UP_REQUESTS = 2_000_000, 100_000
+SETTLE_S = 1.0
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def warm_up(server: BenchmarkedServer, requests: int) -> None:
+    """So that Kafka's just-in-time compiler has done its work; ours gets the same."""
+    topic = "warm-up"
+    say(f"warming {server.name} with {requests:,} requests")
+    server.create_topic(topic)
+    small = ("--topic", topic, "--requests", str(requests), "--depth", "8", "--seconds", "240")
+    run_client(server, "produce_load", small)
+    run_client(server, "produce_load", ("--topic", topic, "--requests", str(requests // 10), "--idempotent"))
+    run_client(server, "produce_load", ("--topic", topic, "--requests", str(requests // 500), "--records", "600"))
+    run_client(server, "fetch_drain", ("--topic", topic, "--bytes", str(requests * 300)))
+    run_client(server, "end_to_end", ("--topic", topic, "--records", str(requests // 500)))
+    server.delete_topic(topic)
+
+
+def run_load(load: Load, servers: Sequence[BenchmarkedServer], pairs: int, *, quick: bool) -> list[Pair]:
+    """The runs of every pair: Kafka's and ours, whichever came first. A server that is alone runs twice."""
+    arguments = (*load.arguments, *(load.quick if quick else ()))
+    kept = f"{load.name}-kept"
+    if load.prepare:
+        for server in servers:
+            server.create_topic(kept)
+            run_client(server, "produce_load", (*load.prepare, "--topic", kept))
+    results: list[Pair] = []
+    for number in range(pairs):
+        sides = [(0, servers[0]), (1, servers[-1])]
+        runs: list[dict[str, float]] = [{}, {}]
+        for side, server in sides if number % 2 == 0 else reversed(sides):
+            topic = kept if load.prepare else f"{load.name}-{number}-{side}"
+            if not load.prepare:
+                server.create_topic(topic)
+            time.sleep(SETTLE_S)
+            run = runs[side] = run_client(server, load.program, (*arguments, "--topic", topic))
+            if not load.prepare:
+                server.delete_topic(topic)
+            told = ", ".join(f"{m.name} {m.of(run):,.{m.digits}f} {m.unit}" for m in load.measures)
+            say(f"  {load.name} {number + 1}/{pairs} {server.name}: {told}")
+        results.append((runs[0], runs[1]))
+    if load.prepare:
+        for server in servers:
+            server.delete_topic(kept)
+    return results
+
+
+def output_of(*command: str) -> str:
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=60, check=False)
+    return (done.stdout or done.stderr).strip()
+
+
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+    return f"{os.cpu_count()} cores, {model}"
+
+
+def facts_of(servers: Sequence[BenchmarkedServer], pairs: int, warm: int, began: float) -> list[tuple[str, str]]:
+    commit = output_of("git", "rev-parse", "--short=12", "HEAD")
+    changed = " with uncommitted changes" if output_of("git", "status", "--porcelain", "--", "appliance") else ""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    java = output_of(find_java(), "-version").splitlines()[0]
+    held = "; ".join(f"{server.name} {server.memory_bytes() / 2**20:.0f} MiB" for server in servers)
+    return [
+        ("Commit", commit + changed),
+        (
+            "Date",
+            time.strftime("%Y-%m-%d %H:%M", time.gmtime(began)) + f" UTC, {(time.time() - began) / 60:.0f} minutes",
+        ),
+        ("Machine", f"{processor()}, {memory:.0f} GiB; Linux {platform.release()}"),
+        ("Versions", f"Python {platform.python_version()}; {java}"),
+        ("Apache Kafka", "4.3.0, one KRaft node, 1 GiB heap, otherwise its defaults"),
+        ("appliance", "`appliance up --brokers 1 --runtime local`, otherwise its defaults"),
+        ("Method", f"{pairs} pairs of runs per load, in turn; warmed with {warm:,} requests each; median (min–max)"),
+        ("Load average at the end", " ".join(f"{load:.1f}" for load in os.getloadavg())),
+        ("Memory of all processes at the end", held),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="make bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="few and short pairs, while developing: not to be quoted")
+    parser.add_argument("--pairs", type=int, default=0, help=f"pairs per load ({PAIRS}; quick {QUICK_PAIRS})")
+    parser.add_argument("--only", nargs="+", choices=[load.name for load in LOADS], default=[], help="only these loads")
+    parser.add_argument("--kafka-alone", action="store_true", help="Apache Kafka against itself: shows the noise")
+    parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
+    chosen = parser.parse_args()
+    pairs = chosen.pairs or (QUICK_PAIRS if chosen.quick else PAIRS)
+    warm = QUICK_WARM_UP_REQUESTS if chosen.quick else WARM_UP_REQUESTS
+    loads = [load for load in LOADS if not chosen.only or load.name in chosen.only]
+    began = time.time()
+    with SideBySide(Kafka, *([] if chosen.kafka_alone else [Appliance])) as servers:
+        for server in servers:
+            warm_up(server, warm)
+        results = [(load, run_load(load, servers, pairs, quick=chosen.quick)) for load in loads]
+        facts = facts_of(servers, pairs, warm, began)
+    quotable = pairs >= PAIRS and not chosen.quick and not chosen.kafka_alone
+    text = section(facts, results, (servers[0].name, servers[-1].name), quotable=quotable)
+    if chosen.print or chosen.kafka_alone or chosen.only:
+        print(text)
+    else:
+        DOCUMENT.write_text(with_section(DOCUMENT.read_text(), text))
+        say(f"written: {DOCUMENT.relative_to(REPO)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
