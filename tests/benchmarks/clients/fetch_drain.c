@@ -49,7 +49,6 @@ static int64_t drain_answer(int fd, int32_t correlation_id, int64_t offset, int6
     }
     records_bytes = records_bytes ? records_bytes - 1 : 0;
     if (records_bytes > left) die("records of %llu bytes in an answer with %zu", (unsigned long long)records_bytes, left);
-    bytes += (int64_t)records_bytes;
     left -= records_bytes;
     while (records_bytes >= CONFIRM_BYTES) {
         uint8_t batch[CONFIRM_BYTES];
@@ -62,6 +61,7 @@ static int64_t drain_answer(int fd, int32_t correlation_id, int64_t offset, int6
         records += next - offset;
         offset = next;
         batches++;
+        bytes += CONFIRM_BYTES + length; /* whole batches count, a piece that comes twice does not */
         discard(fd, (size_t)length);
         records_bytes -= (uint64_t)length;
     }
