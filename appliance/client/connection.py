@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import TypeVar, cast
 
 from appliance.base.clock import Clock, SystemClock
-from appliance.base.errors import ErrorCode, KafkaError, invariant
-from appliance.wire.api import APIS, Api, ApiKey
+from appliance.base.errors import ErrorCode, InvariantBroken, KafkaError
+from appliance.wire.api import APIS, Api, ApiKey, api_of
 from appliance.wire.codec import decode_response, encode_request
 from appliance.wire.frames import FrameReader
 from appliance.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -116,7 +116,7 @@ class Connection:
         """
         deadline_ms = self._deadline(timeout_ms)
         if version is None:
-            version = self._common_version(request, deadline_ms)
+            version = self._common_version(type(request), deadline_ms)
         return self._exchange(request, version, deadline_ms)
 
     def send(self, request: Struct, version: int | None = None, timeout_ms: int | None = None) -> None:
@@ -127,7 +127,7 @@ class Connection:
         """
         deadline_ms = self._deadline(timeout_ms)
         if version is None:
-            version = self._common_version(request, deadline_ms)
+            version = self._common_version(type(request), deadline_ms)
         self._send(request, version, deadline_ms)
 
     def versions(self, timeout_ms: int | None = None) -> dict[int, tuple[int, int]]:
@@ -138,6 +138,15 @@ class Connection:
             KafkaError: the other side refused to tell.
         """
         return self._ask_versions(self._deadline(timeout_ms))
+
+    def common_version(self, request: type[Struct], timeout_ms: int | None = None) -> int:
+        """The highest version of a request that both sides know.
+
+        Raises:
+            ConnectionLost, CallTimedOut: as `call`.
+            KafkaError: UNSUPPORTED_VERSION, there is none.
+        """
+        return self._common_version(request, self._deadline(timeout_ms))
 
     def _deadline(self, timeout_ms: int | None) -> int:
         return self._clock.monotonic_ms() + (self.timeout_ms if timeout_ms is None else timeout_ms)
@@ -153,7 +162,7 @@ class Connection:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return made
 
-    def _common_version(self, request: Struct, deadline_ms: int) -> int:
+    def _common_version(self, request: type[Struct], deadline_ms: int) -> int:
         api = _api_of(request)
         lowest, highest = self._ask_versions(deadline_ms).get(api.key, (0, -1))
         version = min(highest, api.max_version)
@@ -181,7 +190,7 @@ class Connection:
     def _exchange(self, request: Request[Response], version: int, deadline_ms: int) -> Response:
         correlation_id = self._send(request, version, deadline_ms)
         frame = self._receive(deadline_ms)
-        response_class = _api_of(request).response
+        response_class = _api_of(type(request)).response
         if response_class is ApiVersionsResponse and frame[4:6] == _UNSUPPORTED_VERSION:
             version = 0
         try:
@@ -260,7 +269,9 @@ def error_of(code: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def _api_of(request: Struct) -> Api:
-    key = type(request).__wire__.api_key
-    invariant(key in APIS and APIS[key].request is type(request), f"{type(request).__name__} is not a request")
-    return APIS[cast(int, key)]
+def _api_of(request: type[Struct]) -> Api:
+    key = request.__wire__.api_key
+    api = api_of(key) if key is not None else None
+    if api is None or api.request is not request:
+        raise InvariantBroken(f"{request.__name__} is not a declared request")
+    return api
