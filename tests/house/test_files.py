@@ -5,9 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from pathlib import Path
-
-import pytest
 
 from tests.support.repo import REPO, product_modules, text_of, tracked_files
 
@@ -16,7 +13,7 @@ GOOD_LINES = 500
 CODE_SUFFIXES = (".py", ".c", ".sh", ".tf", ".hcl")
 
 # Pieces are joined here, so that this file does not find itself.
-LEFT_UNDONE = re.compile("|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]))
+LEFT_UNDONE = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
 REGISTRY_HOSTS = ("pyp" + "i.org", "pythonhosted" + ".org", "crates" + ".io", "npmjs" + ".org", "maven" + ".org/maven2")
 REGISTRY_HOSTS += ("deb.debian" + ".org", "proxy.golang" + ".org", "maven.apache" + ".org/maven2")
 MACHINE_PATHS = re.compile(
@@ -54,8 +51,10 @@ def test_no_file_names_a_folder_of_somebodys_machine() -> None:
     assert files_with(MACHINE_PATHS) == []
 
 
-@pytest.mark.parametrize("path", product_modules(), ids=str)
-def test_a_module_says_what_it_is_for(path: Path) -> None:
-    tree = ast.parse((REPO / path).read_text())
-    if tree.body:  # an empty __init__.py has nothing to say
-        assert ast.get_docstring(tree), f"{path} begins without a docstring"
+def test_a_module_says_what_it_is_for() -> None:
+    silent = []
+    for path in product_modules():
+        tree = ast.parse((REPO / path).read_text())
+        if tree.body and not ast.get_docstring(tree):  # an empty __init__.py has nothing to say
+            silent.append(str(path))
+    assert silent == []
