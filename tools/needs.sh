@@ -12,7 +12,7 @@ set -u
 cd "${0%/*}/.." || exit 1
 . tools/python.sh
 
-MIN_MEMORY_KB=7800000  # 8 GB, less what a kernel keeps for itself
+MIN_MEMORY_KB=7400000  # 8 GB, less what kernel and firmware keep for themselves
 MIN_DISK_KB=9765625    # 10 GB
 
 report="" apt="" brew=""
