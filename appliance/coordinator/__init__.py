@@ -1,0 +1,1 @@
+"""Decide, append, replay: a coordinator over one internal partition. Groups and transactions share it."""

@@ -1,0 +1,274 @@
+"""One partition's coordinator: decide -> append -> replay when committed -> answer. Pure.
+
+A `Machine` decides. The shard queues the records it wants written, joins what waits into batches, and when a batch is
+committed replays its records in order and lets the answers go. The machine's stored state therefore always equals the
+committed part of the log, which is what the next coordinator will load: there is nothing to roll back.
+
+Whoever owns a shard does the input and output for it:
+
+- give it requests (`submit`) and time (`tick`, at `next_due_ms` at the latest),
+- append what `take_batch` returns, in that order, and report each outcome once by `batch_done`,
+- send what `take_answers` returns.
+
+A write that is not decided within `write_timeout_ms` is answered with an error, but stays in its place: should it be
+committed after all, it is replayed then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any, Generic, Protocol, TypeVar
+
+from appliance.base.errors import ErrorCode
+from appliance.coordinator.calls import Answer, Call, Effect, Write
+from appliance.coordinator.deadlines import Deadlines
+from appliance.coordinator.failures import told
+from appliance.coordinator.moment import Moment
+from appliance.records.builder import build_batch
+from appliance.wire.schema import Struct
+
+R = TypeVar("R")
+
+KeyValue = tuple[bytes, bytes | None]
+_RECORD_OVERHEAD_BYTES = 32
+_BATCH_OVERHEAD_BYTES = 128
+
+
+class Machine(Protocol[R]):
+    """What decides. Its stored state changes in `replay` only."""
+
+    deadlines: Deadlines[Any, Any]
+
+    def handle(self, call: Call, now: Moment) -> list[Effect[R]]:
+        """Decide a request."""
+
+    def due(self, event: Any, now: Moment) -> list[Effect[R]]:
+        """A deadline has passed."""
+
+    def replay(self, record: R) -> None:
+        """Take over a committed record."""
+
+    def written(self, write: Write[R], now: Moment) -> list[Effect[R]]:
+        """A write with a follow-up is committed and replayed."""
+
+    def not_written(self, write: Write[R], error: ErrorCode, now: Moment) -> list[Effect[R]]:
+        """A write with a follow-up failed; after REQUEST_TIMED_OUT it may still be committed later."""
+
+    def unload(self) -> list[Effect[R]]:
+        """Another broker leads now: answer whoever waits."""
+
+    def refuse(self, call: Call, error: ErrorCode) -> Struct:
+        """The answer to `call` that says nothing but `error`."""
+
+    def encode(self, record: R) -> KeyValue:
+        """Key and value as they stand in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLimits:
+    """Bounds of one shard, and how long it waits."""
+
+    batch_max_bytes: int = 1_048_588
+    """Largest batch, and so largest write: the partition's `max.message.bytes`."""
+    queued_writes_max: int = 10_000
+    """Writes that wait or are under way; more are refused with COORDINATOR_NOT_AVAILABLE."""
+    parked_calls_max: int = 1_000
+    """Calls that wait for earlier writes of their key; more are refused likewise."""
+    write_timeout_ms: int = 5_000
+    """`offsets.commit.timeout.ms`."""
+
+
+@dataclass(slots=True)
+class _Queued(Generic[R]):
+    write: Write[R]
+    encoded: list[KeyValue]
+    size_in_bytes: int
+    expires_ms: int
+    answered: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Batch(Generic[R]):
+    """Writes on their way into the log as one batch."""
+
+    payload: bytes
+    parts: list[_Queued[R]] = field(repr=False)
+
+
+class CoordinatorShard(Generic[R]):
+    """The coordinator of one partition, from the end of its load until it is unloaded."""
+
+    def __init__(self, machine: Machine[R], limits: ShardLimits) -> None:
+        self.machine = machine
+        self.limits = limits
+        self._answers: list[Answer] = []
+        self._queue: deque[_Queued[R]] = deque()
+        self._under_way: deque[Batch[R]] = deque()
+        self._unfinished: dict[str, int] = {}
+        self._parked: dict[str, deque[Call]] = {}
+        self._parked_count = 0
+        self._writes_open = 0
+        self._unloaded = False
+
+    def submit(self, call: Call, now: Moment, *, after_writes_of: str | None = None) -> None:
+        """Decide a request.
+
+        Args:
+            after_writes_of: decide only when no write of this key is under way, because the decision needs to see
+                their outcome.
+        """
+        if self._unloaded:
+            self._refuse(call, ErrorCode.NOT_COORDINATOR)
+        elif self._writes_open >= self.limits.queued_writes_max:
+            self._refuse(call, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif after_writes_of is None or after_writes_of not in self._unfinished:
+            self._take(self.machine.handle(call, now), now)
+        elif self._parked_count >= self.limits.parked_calls_max:
+            self._refuse(call, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            self._parked.setdefault(after_writes_of, deque()).append(call)
+            self._parked_count += 1
+
+    def decide(self, decision: Callable[[], list[Effect[R]]], now: Moment) -> None:
+        """Carry out what the machine decides about something that is not a request."""
+        if not self._unloaded:
+            self._take(decision(), now)
+
+    def tick(self, now: Moment) -> None:
+        """Do what is due."""
+        if self._unloaded:
+            return
+        while (event := self.machine.deadlines.pop_due(now.monotonic_ms)) is not None:
+            self._take(self.machine.due(event, now), now)
+        # Every write has the same time, so they expire in their order.
+        for queued in list(takewhile(lambda queued: queued.expires_ms <= now.monotonic_ms, self._all_queued())):
+            self._fail(queued, ErrorCode.REQUEST_TIMED_OUT, now)
+
+    def next_due_ms(self) -> int | None:
+        """Monotonic time of the next `tick`, if any."""
+        due_ms = self.machine.deadlines.next_due_ms()
+        for queued in self._all_queued():
+            if not queued.answered:
+                return queued.expires_ms if due_ms is None else min(due_ms, queued.expires_ms)
+        return due_ms
+
+    def take_answers(self) -> list[Answer]:
+        """The answers that may leave now."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def take_batch(self, now: Moment) -> Batch[R] | None:
+        """The next batch to append, as large as the limit allows; None when nothing waits."""
+        if not self._queue:
+            return None
+        parts: list[_Queued[R]] = []
+        size_in_bytes = _BATCH_OVERHEAD_BYTES
+        while self._queue and (
+            not parts or size_in_bytes + self._queue[0].size_in_bytes <= self.limits.batch_max_bytes
+        ):
+            part = self._queue.popleft()
+            parts.append(part)
+            size_in_bytes += part.size_in_bytes
+        records = [(now.wall_ms, key, value, ()) for part in parts for key, value in part.encoded]
+        batch = Batch(build_batch(records), parts)
+        for part in parts:
+            part.encoded = []
+        self._under_way.append(batch)
+        return batch
+
+    def batch_done(self, batch: Batch[R], error: ErrorCode, now: Moment) -> None:
+        """The batch is committed, or `error` says why not. Reports come in the order of the batches."""
+        if self._unloaded:
+            return
+        self._under_way.remove(batch)
+        for part in batch.parts:
+            if error is ErrorCode.NONE:
+                for record in part.write.records:
+                    self.machine.replay(record)
+                if not part.answered:
+                    self._answers.extend(part.write.answers)
+                    self._follow_up(part.write, now)
+            else:
+                self._fail(part, error, now)
+            self._finished(part.write.key, now)
+
+    def unload(self) -> None:
+        """Another broker leads the partition now. Everybody who waits is sent there."""
+        if self._unloaded:
+            return
+        for queued in self._all_queued():
+            if not queued.answered:
+                for answer in queued.write.answers:
+                    self._refuse(answer.call, ErrorCode.NOT_COORDINATOR)
+        for calls in self._parked.values():
+            for call in calls:
+                self._refuse(call, ErrorCode.NOT_COORDINATOR)
+        self._answers.extend(effect for effect in self.machine.unload() if isinstance(effect, Answer))
+        self._queue.clear()
+        self._under_way.clear()
+        self._parked.clear()
+        self._unfinished.clear()
+        self._unloaded = True
+
+    @property
+    def idle(self) -> bool:
+        """Whether no write waits or is under way."""
+        return not self._queue and not self._under_way
+
+    def _all_queued(self) -> Iterable[_Queued[R]]:
+        for batch in self._under_way:
+            yield from batch.parts
+        yield from self._queue
+
+    def _take(self, effects: list[Effect[R]], now: Moment) -> None:
+        for effect in effects:
+            if isinstance(effect, Answer):
+                self._answers.append(effect)
+            else:
+                self._enqueue(effect, now)
+
+    def _enqueue(self, write: Write[R], now: Moment) -> None:
+        encoded = [self.machine.encode(record) for record in write.records]
+        size_in_bytes = sum(_RECORD_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in encoded)
+        queued = _Queued(write, encoded, size_in_bytes, now.monotonic_ms + self.limits.write_timeout_ms)
+        if size_in_bytes + _BATCH_OVERHEAD_BYTES > self.limits.batch_max_bytes:
+            self._fail(queued, ErrorCode.RECORD_LIST_TOO_LARGE, now)
+            return
+        self._unfinished[write.key] = self._unfinished.get(write.key, 0) + 1
+        self._writes_open += 1
+        self._queue.append(queued)
+
+    def _fail(self, queued: _Queued[R], error: ErrorCode, now: Moment) -> None:
+        if queued.answered:
+            return
+        queued.answered = True
+        for answer in queued.write.answers:
+            self._refuse(answer.call, told(error))
+        if queued.write.follow_up is not None:
+            self._take(self.machine.not_written(queued.write, error, now), now)
+
+    def _follow_up(self, write: Write[R], now: Moment) -> None:
+        if write.follow_up is not None:
+            self._take(self.machine.written(write, now), now)
+
+    def _finished(self, key: str, now: Moment) -> None:
+        self._writes_open -= 1
+        left = self._unfinished[key] - 1
+        if left:
+            self._unfinished[key] = left
+            return
+        del self._unfinished[key]
+        calls = self._parked.pop(key, None)
+        while calls:
+            call = calls.popleft()
+            self._parked_count -= 1
+            self._take(self.machine.handle(call, now), now)
+            if calls and key in self._unfinished:
+                self._parked[key] = calls
+                return
+
+    def _refuse(self, call: Call, error: ErrorCode) -> None:
+        self._answers.append(Answer(call, self.machine.refuse(call, error)))

@@ -1,0 +1,1 @@
+"""Consumer groups: who belongs to a group, who owns what, and how far each has read. Pure."""

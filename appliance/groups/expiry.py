@@ -1,0 +1,93 @@
+"""Offsets and groups that nobody needs any more (`offsets.retention.minutes`, KIP-211).
+
+- Nobody is in the group: its offsets are kept for the retention time from the moment it became empty (in records of old
+  brokers, which do not tell it: from the commit). Then the group goes too.
+- Members read: only offsets of topics that none of them subscribes to, from the last commit.
+- Consumers without a group (offsets only): from the last commit.
+- An offset whose client said how long to keep it expires then.
+"""
+
+from __future__ import annotations
+
+from appliance.coordinator.calls import Write
+from appliance.coordinator.moment import Moment
+from appliance.groups.context import Context, ExpiryDue, GroupEffect
+from appliance.groups.group import Group
+from appliance.groups.states import GroupState
+from appliance.groups.stored import NO_TIMESTAMP, CommittedOffset, GenerationRecord, GroupRecord, OffsetRecord
+
+GROUPS_AT_ONCE = 200
+"""Groups looked at in one go, so that requests need not wait for all of them."""
+PAUSE_MS = 5
+RECORDS_PER_WRITE = 1_000
+
+
+class GroupDeleted:
+    """Follow-up of the record that ends a group."""
+
+
+def schedule_first(context: Context, now: Moment, jitter: float) -> None:
+    """Let the first round begin within one interval; `jitter` (0 to 1) spreads the partitions of a broker."""
+    _schedule(context, now, int(context.config.offsets_retention_check_interval_ms * (0.5 + jitter / 2)))
+
+
+def expire(context: Context, now: Moment) -> list[GroupEffect]:
+    """Look at the next few groups."""
+    if not context.to_expire:
+        context.to_expire = context.stored.group_ids()
+    effects: list[GroupEffect] = []
+    for _ in range(min(GROUPS_AT_ONCE, len(context.to_expire))):
+        effects += _expire_group(context, context.to_expire.pop(), now)
+    is_done = not context.to_expire
+    _schedule(context, now, context.config.offsets_retention_check_interval_ms if is_done else PAUSE_MS)
+    return effects
+
+
+def deletion_of(context: Context, group_id: str) -> list[GroupRecord]:
+    """The records that end a group with all its offsets."""
+    records: list[GroupRecord] = [
+        OffsetRecord(group_id, topic, partition, None) for topic, partition, _ in context.stored.offsets_of(group_id)
+    ]
+    if group_id in context.stored.generations:
+        records.append(GenerationRecord(group_id, None))
+    return records
+
+
+def writes_of(group_id: str, records: list[GroupRecord]) -> list[Write[GroupRecord]]:
+    """The records in writes of a bounded size; the last one has the end of the group, if that is among them."""
+    chunks = [records[start : start + RECORDS_PER_WRITE] for start in range(0, len(records), RECORDS_PER_WRITE)]
+    return [Write(group_id, tuple(chunk)) for chunk in chunks]
+
+
+def _expire_group(context: Context, group_id: str, now: Moment) -> list[GroupEffect]:
+    group = context.find(group_id)
+    if group is None:
+        return []
+    records: list[GroupRecord] = []
+    is_all_gone = True
+    for topic, partition, offset in context.stored.offsets_of(group_id):
+        if _is_over(context, group, topic, offset, now):
+            records.append(OffsetRecord(group_id, topic, partition, None))
+        else:
+            is_all_gone = False
+    if is_all_gone and group.forgettable and group_id in context.stored.generations:
+        records.append(GenerationRecord(group_id, None))
+    return list(writes_of(group_id, records))
+
+
+def _is_over(context: Context, group: Group, topic: str, offset: CommittedOffset, now: Moment) -> bool:
+    if group.state not in (GroupState.EMPTY, GroupState.STABLE):
+        return False
+    if group.state is GroupState.STABLE and (not group.is_of_consumers or group.may_read(topic)):
+        return False
+    if offset.expire_timestamp_ms != NO_TIMESTAMP:
+        return now.wall_ms >= offset.expire_timestamp_ms
+    kept_from_ms = offset.commit_timestamp_ms
+    is_left = group.state is GroupState.EMPTY and group.protocol_type != ""
+    if is_left and group.state_since_ms != NO_TIMESTAMP:
+        kept_from_ms = group.state_since_ms
+    return now.wall_ms - kept_from_ms >= context.config.offsets_retention_ms
+
+
+def _schedule(context: Context, now: Moment, delay_ms: int) -> None:
+    context.deadlines.set(("expiry",), now.monotonic_ms + delay_ms, ExpiryDue())
