@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -42,6 +43,14 @@ def memory_bytes_of(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def open_files_of(pid: int) -> int:
+    """File descriptors that a process holds; 0 when it is gone."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
 
 
 def tree_of(pid: int) -> list[int]:
@@ -83,20 +92,24 @@ class BenchmarkedServer(ABC):
     def memory_bytes(self) -> int:
         return sum(map(memory_bytes_of, tree_of(self.pid)))
 
-    def create_topic(self, name: str, partitions: int = 1) -> str:
-        """With the server's default configuration; returns the topic's id as 32 hex digits."""
+    def open_files(self) -> int:
+        return sum(map(open_files_of, tree_of(self.pid)))
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        """With the server's defaults where `config` says nothing; returns the topic's id as 32 hex digits."""
         admin = self._admin()
-        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(TOPIC_TIMEOUT_S)
+        topic = NewTopic(name, partitions, 1, config=dict(config or {}))
+        admin.create_topics([topic])[name].result(TOPIC_TIMEOUT_S)
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
         while time.monotonic() < deadline:
             try:
-                topic = admin.describe_topics(TopicCollection([name]))[name].result(TOPIC_TIMEOUT_S)
+                described = admin.describe_topics(TopicCollection([name]))[name].result(TOPIC_TIMEOUT_S)
             except KafkaException as error:  # its creation is on the way from controller to broker
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
                 continue
-            if all(partition.leader is not None and partition.leader.id >= 0 for partition in topic.partitions):
-                return base64.b64decode(f"{topic.topic_id}==").hex()
+            if all(partition.leader is not None and partition.leader.id >= 0 for partition in described.partitions):
+                return base64.b64decode(f"{described.topic_id}==").hex()
             time.sleep(0.05)
         raise TimeoutError(f"{self.name}: {name} has no leader")
 
