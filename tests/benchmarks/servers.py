@@ -48,7 +48,7 @@ def memory_bytes_of(pid: int) -> int:
 def open_files_of(pid: int) -> int:
     """File descriptors that a process holds; 0 when it is gone."""
     try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
+        return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return 0
 
