@@ -42,6 +42,8 @@ class Write(Generic[R]):
     answers: tuple[Answer, ...] = ()
     follow_up: object = None
     """For the machine, to go on from there when the records are committed, or are not."""
+    only_alone: bool = False
+    """Drop it if an earlier write of its key is under way: it was decided without that one's outcome."""
 
 
 Effect = Answer | Write[R]

@@ -166,12 +166,11 @@ class CoordinatorShard(Generic[R]):
             return None
         parts: list[_Queued[R]] = []
         size_in_bytes = _BATCH_OVERHEAD_BYTES
-        while self._queue and (
-            not parts or size_in_bytes + self._queue[0].size_in_bytes <= self.limits.batch_max_bytes
-        ):
-            part = self._queue.popleft()
-            parts.append(part)
-            size_in_bytes += part.size_in_bytes
+        while self._queue:
+            size_in_bytes += self._queue[0].size_in_bytes
+            if parts and size_in_bytes > self.limits.batch_max_bytes:
+                break
+            parts.append(self._queue.popleft())
         records = [(now.wall_ms, key, value, ()) for part in parts for key, value in part.encoded]
         batch = Batch(build_batch(records), parts)
         for part in parts:
@@ -224,10 +223,12 @@ class CoordinatorShard(Generic[R]):
         yield from self._queue
 
     def _take(self, effects: list[Effect[R]], now: Moment) -> None:
+        writes = [effect for effect in effects if not isinstance(effect, Answer)]
+        overtaken = {write.key for write in writes if write.only_alone and write.key in self._unfinished}
         for effect in effects:
             if isinstance(effect, Answer):
                 self._answers.append(effect)
-            else:
+            elif not (effect.only_alone and effect.key in overtaken):
                 self._enqueue(effect, now)
 
     def _enqueue(self, write: Write[R], now: Moment) -> None:

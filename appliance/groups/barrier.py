@@ -82,20 +82,19 @@ def join_over(context: Context, event: JoinOver, now: Moment) -> list[GroupEffec
 def complete_join(context: Context, group: Group, now: Moment) -> list[GroupEffect]:
     """End the join phase: those who joined are the members of the next generation."""
     context.deadlines.cancel(join_key(group))
+    effects: list[GroupEffect] = []
     for member in list(group.members.values()):
         if member.awaiting_join is None and not member.is_static:
-            group.remove(member.member_id)
-            context.expect_nothing(group.group_id, member.member_id)
+            effects += remove_member(context, group, member.member_id)
     if group.members and not group.elect_joined_leader():
         # Only static members are left, and none of them has come: their sessions decide.
         _wait_for_members(context, group, now)
-        return []
+        return effects
     group.next_generation(now.wall_ms)
     group.new_member_added = False
     if group.state is GroupState.EMPTY:
         record = GenerationRecord(group.group_id, group.as_stored({}))
-        return [Write(group.group_id, (record,), follow_up=GroupEmptied())]
-    effects: list[GroupEffect] = []
+        return [*effects, Write(group.group_id, (record,), follow_up=GroupEmptied())]
     for member in group.members.values():
         call = group.take_join(member)
         if call is not None:

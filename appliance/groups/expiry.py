@@ -19,7 +19,8 @@ from appliance.groups.stored import NO_TIMESTAMP, CommittedOffset, GenerationRec
 GROUPS_AT_ONCE = 200
 """Groups looked at in one go, so that requests need not wait for all of them."""
 PAUSE_MS = 5
-RECORDS_PER_WRITE = 1_000
+RECORDS_PER_WRITE = 1_500
+"""With the longest names they still fit into one batch."""
 
 
 class GroupDeleted:
@@ -34,7 +35,7 @@ def schedule_first(context: Context, now: Moment, jitter: float) -> None:
 def expire(context: Context, now: Moment) -> list[GroupEffect]:
     """Look at the next few groups."""
     if not context.to_expire:
-        context.to_expire = context.stored.group_ids()
+        context.to_expire = list(dict.fromkeys([*context.stored.group_ids(), *context.groups]))
     effects: list[GroupEffect] = []
     for _ in range(min(GROUPS_AT_ONCE, len(context.to_expire))):
         effects += _expire_group(context, context.to_expire.pop(), now)
@@ -54,9 +55,9 @@ def deletion_of(context: Context, group_id: str) -> list[GroupRecord]:
 
 
 def writes_of(group_id: str, records: list[GroupRecord]) -> list[Write[GroupRecord]]:
-    """The records in writes of a bounded size; the last one has the end of the group, if that is among them."""
+    """The records in writes of a bounded size, to be dropped if anything else is written about the group just now."""
     chunks = [records[start : start + RECORDS_PER_WRITE] for start in range(0, len(records), RECORDS_PER_WRITE)]
-    return [Write(group_id, tuple(chunk)) for chunk in chunks]
+    return [Write(group_id, tuple(chunk), only_alone=True) for chunk in chunks]
 
 
 def _expire_group(context: Context, group_id: str, now: Moment) -> list[GroupEffect]:
@@ -70,9 +71,12 @@ def _expire_group(context: Context, group_id: str, now: Moment) -> list[GroupEff
             records.append(OffsetRecord(group_id, topic, partition, None))
         else:
             is_all_gone = False
+    context.forget_if_stored(group)
+    writes = writes_of(group_id, records)
     if is_all_gone and group.forgettable and group_id in context.stored.generations:
-        records.append(GenerationRecord(group_id, None))
-    return list(writes_of(group_id, records))
+        end = GenerationRecord(group_id, None)
+        writes.append(Write(group_id, (end,), follow_up=GroupDeleted(), only_alone=True))
+    return list(writes)
 
 
 def _is_over(context: Context, group: Group, topic: str, offset: CommittedOffset, now: Moment) -> bool:

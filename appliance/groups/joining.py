@@ -193,12 +193,13 @@ def _replace_static(
     return [*effects, Write(group.group_id, (record,), follow_up=undo)]
 
 
-def static_member_stored(context: Context, done: StaticMemberReplaced) -> list[GroupEffect]:
+def static_member_stored(context: Context, done: StaticMemberReplaced, now: Moment) -> list[GroupEffect]:
     """The new id is in the log: its owner may use it. If a rebalance has begun since, its end answers the request."""
     group, member = _still_waiting(context, done)
     if group is None or member is None or group.state is not GroupState.STABLE:
         return []
     group.take_join(member)
+    context.expect_heartbeat(group, member, now)
     if done.call.version >= SKIP_ASSIGNMENT_SINCE:
         is_leader = member.member_id == group.leader_id
         return [Answer(done.call, joined(group, member, done.call.version, skip_assignment=is_leader))]

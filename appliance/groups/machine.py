@@ -137,7 +137,7 @@ class GroupMachine:
             case syncing.GenerationStored() as done:
                 return syncing.generation_stored(context, done, now)
             case joining.StaticMemberReplaced() as done:
-                return joining.static_member_stored(context, done)
+                return joining.static_member_stored(context, done, now)
             case barrier.GroupEmptied():
                 group = context.groups.get(write.key)
                 if group is not None:

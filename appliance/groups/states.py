@@ -1,9 +1,11 @@
 """The states of a classic group, and the ways from one to the next.
 
 ```
-Empty ──join──> PreparingRebalance ──all are back, or time is over──> CompletingRebalance ──leader's assignments stored──> Stable
-  ^                │        ^                                              │                                                │
-  └──nobody left───┘        └────────a member joins, leaves, fails or changes──────┴────────────────────────────────────────────────┘
+Empty ── join ──> PreparingRebalance ── all are back, or had their time ──> CompletingRebalance
+  ^                 │            ^                                            │           │
+  └── nobody left ──┘            │                                            │           │ leader's assignments
+                                 ├────────────────────────────────────────────┘           v are stored
+                                 └─── a member joins, leaves, fails or changes ────── Stable
 ```
 """
 
