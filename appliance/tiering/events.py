@@ -1,0 +1,266 @@
+"""What the leader's tiering machine hears and what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from appliance.tiering.manifest import Item, Manifest, PageItem, SegmentItem
+from appliance.tiering.names import ObjectName
+
+
+class ClosedSegment(Protocol):
+    """A segment of the local log that is not written to any more."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def next_offset(self) -> int:
+        """The end of its offsets, exclusive."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """The partition's log and its settings, as the leader's process sees them now."""
+
+    wall_ms: int
+    """Wall-clock time: for retention and for what is written into the manifest, never for safety."""
+    log_start_offset: int
+    local_log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    closed: Sequence[ClosedSegment]
+    active_base_offset: int
+    active_bytes: int
+    active_first_append_ms: int | None
+    """When the active segment got its first record; None while it is empty."""
+    retention_ms: int
+    retention_bytes: int
+    max_lag_ms: int
+    copy_enabled: bool = True
+    drop_tier: bool = False
+    """Tiering was turned off and what is in the tier shall go (`remote.log.delete.on.disable`)."""
+
+
+# ------------------------------------------------------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class ReadManifest:
+    """GET the manifest. Answer: ManifestRead, ReadFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Create (`etag` None) or swap the manifest. Answer: WriteConfirmed, WriteRefused, WriteUndecided."""
+
+    manifest: Manifest
+    etag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadSegment:
+    """Create the object `name` from the local segment of its range. Answer: SegmentUploaded or an upload's failure."""
+
+    name: ObjectName
+    listed_from: int
+    """Where the manifest's item will begin: at or above the object's start."""
+    deadline_ms: int
+    """On the monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPage:
+    """Create a page of `items`. Answer: PageUploaded or an upload's failure."""
+
+    name: ObjectName
+    items: tuple[Item, ...]
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage:
+    """GET a page. Answer: PageRead, ReadFailed."""
+
+    item: PageItem
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObjects:
+    """DELETE each. Answer: ObjectsDeleted, DeleteFailed."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepObjects:
+    """LIST the partition's folder and delete what is dead (S2). Answer: Swept, SweepFailed."""
+
+    manifest: Manifest
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverLog:
+    """Bring the log in line with the tier (R2, R3). Answer: LogRecovered, ReadFailed."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class RollSegment:
+    """Close the active segment: its oldest record has waited for `tiering.max.lag.ms`. No answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class TieredTo:
+    """Confirmed: everything below `offset` is in the tier; local copies may go (D1, U5). No answer."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Confirmed: the log starts at `offset` (L2, T3). No answer."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Tell the controller that this leader has recovered (R4). No answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """The machine is DEPOSED or STOPPED and will do no more. No answer."""
+
+    reason: str
+    is_fault: bool
+
+
+Request = (
+    ReadManifest | WriteManifest | UploadSegment | UploadPage | ReadPage | DeleteObjects | SweepObjects | RecoverLog
+)
+"""Effects that are answered by exactly one event; at most one is open."""
+Effect = Request | RollSegment | TieredTo | StartAt | Recovered | Halted
+
+
+# -------------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRead:
+    """None: there is no manifest."""
+
+    manifest: Manifest | None
+    etag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFailed:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteConfirmed:
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRefused:
+    """412 or 404."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteUndecided:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentUploaded:
+    """The object is in the store under its name; `item` covers [listed_from, end)."""
+
+    item: SegmentItem
+
+
+@dataclass(frozen=True, slots=True)
+class PageUploaded:
+    item: PageItem
+
+
+@dataclass(frozen=True, slots=True)
+class UploadUndecided:
+    """No usable answer: the same bytes may be sent again under the same name."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFailed:
+    """Nothing was sent, or it cannot be sent again: the name is given up."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UploadConflict:
+    """Another body lies under this name. Names are used once, so this is a fault of ours."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageRead:
+    item: PageItem
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsDeleted:
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFailed:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFailed:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecovered:
+    """The log agrees with the tier up to its end."""
+
+
+Event = (
+    ManifestRead
+    | ReadFailed
+    | WriteConfirmed
+    | WriteRefused
+    | WriteUndecided
+    | SegmentUploaded
+    | PageUploaded
+    | UploadUndecided
+    | UploadFailed
+    | UploadConflict
+    | PageRead
+    | ObjectsDeleted
+    | DeleteFailed
+    | Swept
+    | SweepFailed
+    | LogRecovered
+)

@@ -1,0 +1,447 @@
+"""The leader's tiering machine for one partition. Pure: facts and answers in, at most one open request out.
+
+    UNSEEDED ──GET──> SEEDED ──first write confirmed──> CLAIMED
+                         └── a write without answer: UNDECIDED, sent again unchanged until it is decided
+    DEPOSED    the manifest carries a higher leader epoch: another leads
+    STOPPED    something is wrong that waiting does not heal; `reason` says what
+
+The rules and their names (L, W, U, T, S) are those of docs/tiering.md. No safety rule reads a clock: times only decide
+when something is tried.
+"""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import assert_never
+
+from appliance.base.errors import invariant
+from appliance.base.randomness import Randomness
+from appliance.tiering.events import (
+    ClosedSegment,
+    DeleteFailed,
+    DeleteObjects,
+    Effect,
+    Event,
+    Halted,
+    LogFacts,
+    LogRecovered,
+    ManifestRead,
+    ObjectsDeleted,
+    PageRead,
+    PageUploaded,
+    ReadFailed,
+    ReadManifest,
+    ReadPage,
+    Recovered,
+    RecoverLog,
+    Request,
+    RollSegment,
+    SegmentUploaded,
+    StartAt,
+    SweepFailed,
+    SweepObjects,
+    Swept,
+    TieredTo,
+    UploadConflict,
+    UploadFailed,
+    UploadPage,
+    UploadSegment,
+    UploadUndecided,
+    WriteConfirmed,
+    WriteManifest,
+    WriteRefused,
+    WriteUndecided,
+)
+from appliance.tiering.manifest import (
+    COPY_ON,
+    COPY_PAUSED,
+    Item,
+    Manifest,
+    PageItem,
+    SegmentItem,
+    empty_manifest,
+    fold_candidates,
+    folded,
+    next_version,
+)
+from appliance.tiering.names import PAGE, SEGMENT, ObjectName
+from appliance.tiering.retention import REMOVED_MAX, expire
+
+WAITING_SEGMENTS_MAX = 2
+"""With so many closed segments waiting, time alone rolls no further one: a store outage must not mince the log."""
+
+
+class State(Enum):
+    UNSEEDED = "unseeded"
+    SEEDED = "seeded"
+    CLAIMED = "claimed"
+    UNDECIDED = "undecided"
+    DEPOSED = "deposed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class TieringLimits:
+    """Times that decide when something is tried (milliseconds); none of them matters for safety."""
+
+    upload_timeout_ms: int = 30_000
+    upload_min_bytes_per_second: int = 4 << 20
+    backoff_ms: int = 1_000
+    backoff_max_ms: int = 60_000
+    delete_delay_ms: int = 3_600_000
+    sweep_interval_ms: int = 7 * 86_400_000
+
+
+class TieringLeader:
+    """See the module's text. One object per partition and leader epoch; never used for another epoch."""
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: uuid.UUID,
+        partition: int,
+        cleanup_policy: str,
+        leader_epoch: int,
+        limits: TieringLimits,
+        randomness: Randomness,
+        *,
+        recovering: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.recovering = recovering
+        self.state = State.UNSEEDED
+        self.manifest = empty_manifest(topic, topic_id, partition, cleanup_policy, 0)
+        """The newest manifest that is known to be, or to have been, in the store."""
+        self.etag: str | None = None
+        self._limits = limits
+        self._randomness = randomness
+        self._claimed = False
+        self._open: Request | None = None
+        self._again: Request | None = None
+        self._pending: WriteManifest | None = None
+        self._facts: LogFacts | None = None
+        self._failure = ""
+        self._waiting = ""
+        self._wait_until_ms = 0
+        self._failures = 0
+        self._next_seq = 0
+        self._pages: dict[str, tuple[Item, ...]] = {}
+        self._folded: tuple[PageItem, tuple[Item, ...]] | None = None
+        self._deleted: set[str] = set()
+        self._sweep_at_ms: int | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why nothing goes on although something waits; empty when nothing waits or all goes well."""
+        return self._failure or self._waiting
+
+    @property
+    def tiered_end(self) -> int:
+        """Confirmed: all offsets below are in the tier, or below the log's start."""
+        return self.manifest.end_offset
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is open."""
+        return self._open is None
+
+    @property
+    def is_seeded(self) -> bool:
+        return self.state in (State.SEEDED, State.CLAIMED, State.UNDECIDED)
+
+    # ------------------------------------------------------------------------------------------------------- time
+
+    def tick(self, facts: LogFacts, now_ms: int) -> list[Effect]:
+        """What is to be done now. `now_ms` is the monotonic clock. While a request is open only a roll can come."""
+        self._facts = facts
+        if self.state in (State.DEPOSED, State.STOPPED):
+            return []
+        effects: list[Effect] = [RollSegment()] if self._roll_is_due(facts) else []
+        if self._open is not None or now_ms < self._wait_until_ms:
+            return effects
+        if self._again is not None:
+            request, self._again = self._again, None
+            return effects + self._ask(request)
+        return effects + (self._recover(facts) if self.recovering else self._decide(facts, now_ms))
+
+    def _roll_is_due(self, facts: LogFacts) -> bool:
+        if not facts.copy_enabled or self.recovering or facts.active_first_append_ms is None:
+            return False
+        if facts.wall_ms - facts.active_first_append_ms < facts.max_lag_ms:
+            return False
+        tiered_end = self.tiered_end if self.is_seeded else facts.local_log_start_offset
+        waiting = len(facts.closed) - bisect_right(facts.closed, tiered_end, key=lambda segment: segment.next_offset)
+        return waiting < WAITING_SEGMENTS_MAX
+
+    def _recover(self, facts: LogFacts) -> list[Effect]:
+        """R1: read and claim; then R2 and R3 are the log's."""
+        if self.state is State.UNSEEDED:
+            return self._ask(ReadManifest())
+        if self.state is State.SEEDED:
+            return self._write(next_version(self.manifest, self.leader_epoch))
+        return self._ask(RecoverLog(self.manifest))
+
+    def _decide(self, facts: LogFacts, now_ms: int) -> list[Effect]:
+        self._waiting = ""
+        if self.state is State.UNSEEDED:
+            # L1: an idle partition costs no request.
+            wanted = bool(facts.closed) or facts.log_start_offset > 0 or facts.drop_tier
+            return self._ask(ReadManifest()) if wanted else []
+        if facts.log_end_offset < self.tiered_end:
+            return self._stop(f"the log ends at {facts.log_end_offset}, below the tiered end {self.tiered_end}")
+        return self._expire(facts) or self._delete_garbage(facts) or self._upload(facts, now_ms) or self._rest(now_ms)
+
+    def _expire(self, facts: LogFacts) -> list[Effect]:
+        """T1, T2."""
+        found = expire(self.manifest, facts, self._pages)
+        if found is None:
+            return []
+        if isinstance(found, PageItem):
+            return self._ask(ReadPage(found))
+        return self._write(
+            next_version(
+                self.manifest,
+                self.leader_epoch,
+                start_offset=found.start_offset,
+                end_offset=found.end_offset,
+                items=found.items,
+                garbage=found.garbage,
+            )
+        )
+
+    def _delete_garbage(self, facts: LogFacts) -> list[Effect]:
+        """T4, which needs no claim: a name never comes back out of the garbage.
+
+        Deleted names are forgotten with the next write, or by a write of their own when there are many.
+        """
+        due = facts.wall_ms - self._limits.delete_delay_ms
+        names = [g.name for g in self.manifest.garbage if g.removed_at_ms <= due and g.name not in self._deleted]
+        if names:
+            return self._ask(DeleteObjects(tuple(names[:REMOVED_MAX])))
+        if len(self._deleted) >= REMOVED_MAX:
+            return self._write(next_version(self.manifest, self.leader_epoch))
+        return []
+
+    def _upload(self, facts: LogFacts, now_ms: int) -> list[Effect]:
+        """U1, and pages when the list is long."""
+        copy = COPY_ON if facts.copy_enabled else COPY_PAUSED
+        if self.manifest.copy != copy and self.manifest.version > 0:
+            return self._write(next_version(self.manifest, self.leader_epoch, copy=copy))
+        if not facts.copy_enabled:
+            self._waiting = "copying is turned off"
+            return []
+        first_local = facts.closed[0].base_offset if facts.closed else facts.active_base_offset
+        if first_local > self.tiered_end:
+            return self._stop(f"hole: the tier ends at {self.tiered_end}, the local log begins at {first_local}")
+        segment = self._candidate(facts)
+        if segment is None:
+            return []
+        candidates = fold_candidates(self.manifest.items) if self._folded is None else None
+        if candidates is not None:
+            moved = self.manifest.items[slice(*candidates)]
+            name = self._new_name(PAGE, moved[0].start, moved[-1].end)
+            return self._ask(UploadPage(name, moved, now_ms + self._limits.upload_timeout_ms))
+        name = self._new_name(SEGMENT, segment.base_offset, segment.next_offset)
+        needed_ms = segment.size_bytes * 1_000 // self._limits.upload_min_bytes_per_second
+        deadline_ms = now_ms + self._limits.upload_timeout_ms + needed_ms
+        return self._ask(UploadSegment(name, self.tiered_end, deadline_ms))
+
+    def _candidate(self, facts: LogFacts) -> ClosedSegment | None:
+        """The first closed segment with base ≤ tiered end < end; None with the reason when it must wait."""
+        found = bisect_right(facts.closed, self.tiered_end, key=lambda segment: segment.next_offset)
+        if found == len(facts.closed):
+            return None
+        segment = facts.closed[found]
+        if segment.next_offset > facts.last_stable_offset:
+            self._waiting = (
+                f"segment [{segment.base_offset}, {segment.next_offset}) ends above the last stable offset "
+                f"{facts.last_stable_offset}"
+            )
+            return None
+        return segment
+
+    def _rest(self, now_ms: int) -> list[Effect]:
+        """S1 to S3."""
+        if not self._claimed or self._sweep_at_ms is None or now_ms < self._sweep_at_ms:
+            return []
+        return self._ask(SweepObjects(self.manifest, self.leader_epoch))
+
+    # ----------------------------------------------------------------------------------------------------- answers
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """The answer to the open request. What is to be done next comes with the next `tick`."""
+        if self.state in (State.DEPOSED, State.STOPPED):
+            return []
+        request, self._open = self._open, None
+        invariant(request is not None, f"{event} answers nothing")
+        match event:
+            case ManifestRead(manifest, etag):
+                return self._manifest_read(manifest, etag, now_ms)
+            case WriteConfirmed(etag):
+                return self._confirmed(etag, now_ms)
+            case WriteRefused():
+                # W3: it may have been our own write whose answer was lost; only a read can tell.
+                self.state = State.UNDECIDED
+                return self._ask(ReadManifest())
+            case WriteUndecided(reason):
+                # W4: the same bytes with the same ETag, until it is decided.
+                self.state = State.UNDECIDED
+                return self._retry(request, f"writing the manifest: {reason}", now_ms)
+            case SegmentUploaded(item):
+                return self._uploaded(item)
+            case PageUploaded(item):
+                invariant(isinstance(request, UploadPage), "a page that was not asked for")
+                self._folded = (item, request.items) if isinstance(request, UploadPage) else None
+                self._succeeded()
+            case UploadUndecided(reason):
+                invariant(isinstance(request, UploadSegment | UploadPage), "an upload that was not asked for")
+                if isinstance(request, UploadSegment | UploadPage) and now_ms < request.deadline_ms:
+                    return self._retry(request, f"uploading {request.name}: {reason}", now_ms)
+                return self._give_up(f"upload given up: {reason}", now_ms)
+            case UploadFailed(reason):
+                return self._give_up(f"upload failed: {reason}", now_ms)
+            case UploadConflict(reason):
+                return self._stop(reason)
+            case PageRead(item, items):
+                self._succeeded()
+                self._pages[item.name] = items
+            case ObjectsDeleted(names):
+                self._succeeded()
+                self._deleted.update(names)
+            case Swept():
+                self._succeeded()
+                self._sweep_at_ms = None
+            case ReadFailed(reason):
+                return self._retry(request, f"reading: {reason}", now_ms)
+            case DeleteFailed(reason) | SweepFailed(reason):
+                self._back_off(f"deleting: {reason}", now_ms)
+            case LogRecovered():
+                self._succeeded()
+                self.recovering = False
+                return [Recovered()]
+            case _:
+                assert_never(event)
+        return []
+
+    def _manifest_read(self, manifest: Manifest | None, etag: str | None, now_ms: int) -> list[Effect]:
+        if self._pending is not None and manifest == self._pending.manifest:
+            return self._confirmed(etag, now_ms)
+        if manifest is None:
+            return self._manifest_missing()
+        if manifest.leader_epoch > self.leader_epoch:
+            return self._depose(manifest.leader_epoch)
+        if self._claimed or manifest.leader_epoch == self.leader_epoch:
+            return self._stop(
+                f"manifest version {manifest.version} of leader epoch {manifest.leader_epoch} was written by another "
+                f"under leader epoch {self.leader_epoch}"
+            )
+        # L2, or W3: an older leader was faster. Take its list; what was to be written is dropped.
+        dropped, self._pending, self._folded = self._pending, None, None
+        if dropped is not None:
+            self._sweep_at_ms = now_ms + self._limits.upload_timeout_ms
+        self.manifest, self.etag, self.state = manifest, etag, State.SEEDED
+        self._succeeded()
+        return [StartAt(manifest.start_offset), TieredTo(manifest.end_offset)]
+
+    def _manifest_missing(self) -> list[Effect]:
+        facts = self._facts
+        if self._pending is not None or self.manifest.version > 0 or facts is None:
+            return self._stop(f"the manifest, version {self.manifest.version}, is not there any more")
+        if facts.local_log_start_offset > facts.log_start_offset and not self.recovering:
+            return self._stop(
+                f"there is no manifest, but offsets {facts.log_start_offset} to {facts.local_log_start_offset} "
+                "are not on the local disk"
+            )
+        self.manifest = empty_manifest(
+            self.topic, self.topic_id, self.partition, self.manifest.cleanup_policy, facts.log_start_offset
+        )
+        self.state = State.SEEDED
+        self._succeeded()
+        return []
+
+    def _uploaded(self, item: SegmentItem) -> list[Effect]:
+        """U4: the item is cut at the tiered end; the object may begin earlier."""
+        invariant(item.start == self.tiered_end, f"{item} does not begin at the tiered end {self.tiered_end}")
+        self._succeeded()
+        items = (*self.manifest.items, item)
+        return self._write(next_version(self.manifest, self.leader_epoch, items=items, end_offset=item.end))
+
+    def _confirmed(self, etag: str | None, now_ms: int) -> list[Effect]:
+        """W2, U5, T3."""
+        written, before = self._pending, self.manifest
+        invariant(written is not None and etag is not None, "a write that was not asked for")
+        if written is None:
+            return []
+        self._pending, self._folded = None, None
+        self.manifest, self.etag, self.state = written.manifest, etag, State.CLAIMED
+        self._deleted &= {entry.name for entry in self.manifest.garbage}
+        listed = {item.name for item in self.manifest.items if isinstance(item, PageItem)}
+        self._pages = {name: items for name, items in self._pages.items() if name in listed}
+        if not self._claimed:
+            self._sweep_at_ms = now_ms + self._limits.upload_timeout_ms
+        elif self._sweep_at_ms is None:
+            self._sweep_at_ms = now_ms + self._limits.sweep_interval_ms
+        self._claimed = True
+        self._succeeded()
+        effects: list[Effect] = []
+        if self.manifest.start_offset > before.start_offset:
+            effects.append(StartAt(self.manifest.start_offset))
+        if self.manifest.end_offset > before.end_offset:
+            effects.append(TieredTo(self.manifest.end_offset))
+        return effects
+
+    # ----------------------------------------------------------------------------------------------------- helpers
+
+    def _ask(self, request: Request) -> list[Effect]:
+        self._open = request
+        return [request]
+
+    def _write(self, manifest: Manifest) -> list[Effect]:
+        """W1. Deleted names leave the garbage, and a page takes its place, with whatever is written next."""
+        garbage = tuple(entry for entry in manifest.garbage if entry.name not in self._deleted)
+        items = folded(manifest.items, *self._folded) if self._folded is not None else None
+        if self._folded is not None and items is None:
+            self._sweep_at_ms = 0
+        self._pending = WriteManifest(replace(manifest, garbage=garbage, items=items or manifest.items), self.etag)
+        return self._ask(self._pending)
+
+    def _new_name(self, kind: str, start: int, end: int) -> ObjectName:
+        name = ObjectName(kind, start, end, self.leader_epoch, self._next_seq)
+        self._next_seq += 1
+        return name
+
+    def _succeeded(self) -> None:
+        self._failures, self._failure = 0, ""
+
+    def _back_off(self, reason: str, now_ms: int) -> None:
+        longest = min(self._limits.backoff_max_ms, self._limits.backoff_ms << min(self._failures, 20))
+        wait_ms = round(longest * self._randomness.uniform(0.5, 1.0))
+        self._failures += 1
+        self._wait_until_ms = now_ms + wait_ms
+        self._failure = f"{reason}; tried {self._failures} times, next in {wait_ms} ms"
+
+    def _retry(self, request: Request | None, reason: str, now_ms: int) -> list[Effect]:
+        self._again = request
+        self._back_off(reason, now_ms)
+        return []
+
+    def _give_up(self, reason: str, now_ms: int) -> list[Effect]:
+        """U3: the name is never used again; what may still arrive under it is swept."""
+        self._sweep_at_ms = now_ms + self._limits.upload_timeout_ms
+        self._back_off(reason, now_ms)
+        return []
+
+    def _depose(self, leader_epoch: int) -> list[Effect]:
+        self.state = State.DEPOSED
+        self._failure = f"the manifest belongs to leader epoch {leader_epoch}, this leader has {self.leader_epoch}"
+        return [Halted(self._failure, is_fault=False)]
+
+    def _stop(self, reason: str) -> list[Effect]:
+        self.state, self._failure = State.STOPPED, reason
+        return [Halted(reason, is_fault=True)]
