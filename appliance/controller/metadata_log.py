@@ -155,9 +155,9 @@ class MetadataLog(LogReader):
         answer = yield Get(log_name(number))
         match answer.result:
             case Absent():
-                # Absent may also mean trimmed, after a very long pause.
+                # Absent may also mean trimmed: by others during a very long pause, or by ourselves meanwhile.
                 pointer, _ = yield from self._read_pointer()
-                if pointer.trimmed >= number:
+                if self.image.position < number <= pointer.trimmed:
                     raise SteppedDown(f"replaced: commit {number} was written and trimmed by another controller")
                 self.trouble = ""
                 self.proven_ms = max(self.proven_ms, answer.sent_ms)

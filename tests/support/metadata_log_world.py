@@ -268,7 +268,7 @@ class World:
         for number in range(controllers):
             self.start_controller(number, self.random.randrange(0, 500))
         for _ in range(8):
-            self.at(self.random.randrange(1_000, 55_000), self._store_goes_away)
+            self.at(self.random.randrange(1_000, 36_000), self._store_goes_away)
 
     @property
     def wall_ms(self) -> int:
