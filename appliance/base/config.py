@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from appliance.base.config_definitions_broker import KAFKA_BROKER_CONFIGS
+from appliance.base.config_definitions_http import HTTP_CONFIGS
 from appliance.base.config_definitions_own import OWN_BROKER_CONFIGS
 from appliance.base.config_definitions_topic import TOPIC_CONFIGS
 from appliance.base.config_types import BadValue, ConfigKey, ConfigSource, ConfigType, Value, table
@@ -30,7 +31,9 @@ __all__ = [
     "validate_topic_config",
 ]
 
-BROKER_CONFIGS: dict[str, ConfigKey] = table(*KAFKA_BROKER_CONFIGS.values(), *OWN_BROKER_CONFIGS.values())
+BROKER_CONFIGS: dict[str, ConfigKey] = table(
+    *KAFKA_BROKER_CONFIGS.values(), *OWN_BROKER_CONFIGS.values(), *HTTP_CONFIGS.values()
+)
 """All broker configs by name."""
 
 _MINUTE_MS = 60_000
