@@ -19,11 +19,11 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from appliance.server.dispatcher import BadRequest
-from appliance.server.requests import OutputItem, Pending
+from appliance.server.requests import FileRange, OutputItem, Pending
 from appliance.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -284,6 +284,13 @@ class Connection:
             if not self._reading and self._end < len(self._buffer):
                 self._resume_reading()
 
+    def build_late_answers(self) -> None:
+        """Answers are held back in this tick, but what became of its writes is known only now."""
+        answers = self._answers
+        for index, answer in enumerate(answers):
+            if type(answer) is tuple:
+                answers[index] = answer[0](self, answer)
+
     def _flush(self) -> None:
         """Hand over to the socket every answer before the first open placeholder; build all late ones in any case."""
         answers = self._answers
@@ -301,10 +308,7 @@ class Connection:
                 break
             done += 1
         if done < len(answers):
-            for index in range(done + 1, len(answers)):
-                answer = answers[index]
-                if type(answer) is tuple:
-                    answers[index] = answer[0](self, answer)
+            self.build_late_answers()
             del answers[:done]
         else:
             answers.clear()
@@ -343,8 +347,7 @@ class Connection:
                     if not self._send_bytes():
                         break
                     continue
-                sent = self._send_slice(item)
-                if not sent:
+                if not self._send_range(item):
                     break
         except (BlockingIOError, InterruptedError):
             pass
@@ -377,17 +380,15 @@ class Connection:
             return False
         return True
 
-    def _send_slice(self, item: Any) -> bool:
-        """Send the file slice at the head of the queue; false when the socket takes no more."""
-        position, length = item.position, item.length
-        sent = os.sendfile(self._file_descriptor, item.file_descriptor, position, length)
+    def _send_range(self, item: FileRange) -> bool:
+        """Send the piece of a file at the head of the queue; false when the socket takes no more."""
+        sent = os.sendfile(self._file_descriptor, item.file_descriptor, item.position, item.length)
         if not sent:
-            raise OSError(f"a file ended {length} bytes before what was promised to {self.peer}")
+            raise OSError(f"a file ended {item.length} bytes before what was promised to {self.peer}")
         self.bytes_out += sent
-        if sent < length:
-            rest = item if isinstance(item, _Rest) else _Rest(item)
-            rest.position, rest.length = position + sent, length - sent
-            self._unsent[0] = rest
+        item.position += sent
+        item.length -= sent
+        if item.length:
             return False
         self._unsent.popleft()
         item.release()
@@ -435,19 +436,7 @@ class Connection:
                 answer.connection_closed()
 
 
-class _Rest:
-    """What is left of a file slice after a part was sent."""
-
-    __slots__ = ("file_descriptor", "length", "position", "release")
-
-    def __init__(self, item: Any) -> None:
-        self.file_descriptor: int = item.file_descriptor
-        self.position: int = item.position
-        self.length: int = item.length
-        self.release: Callable[[], None] = item.release
-
-
-def _release(items: Any) -> None:
+def _release(items: Iterable[OutputItem]) -> None:
     for item in items:
-        if type(item) is not bytes:
+        if isinstance(item, FileRange):
             item.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from appliance.base.background import Background
@@ -15,7 +16,6 @@ from appliance.log.partition_log import PartitionLog
 from appliance.partition.leader import PartitionLeader
 from appliance.partition.purgatory import AckPurgatory, Waiter
 from appliance.records.batch import BatchHeader
-from appliance.wire.schema import Struct
 
 
 class Partition(Protocol):
@@ -34,6 +34,8 @@ class Partition(Protocol):
     """One past the last record on disk."""
     acks: AckPurgatory
     waiters: dict[Waiter, None]
+    tiered_end: int
+    """One past the last record that the object store is known to hold."""
     plain: bool
     """Leading, and batches need no more than the usual checks: the short way of a produce request may be taken."""
 
@@ -81,7 +83,7 @@ class Partitions(Protocol):
 class ControllerCalls(Protocol):
     """The way to the active controller."""
 
-    def call(self, request: Struct, done: Callable[[Struct | Exception], None]) -> None:
+    def call(self, request: Any, done: Callable[[Any], None]) -> None:
         """Send a request; `done` gets the response or an exception, on the loop."""
 
 
@@ -107,6 +109,13 @@ class Broker(Protocol):
     background: Background
     groups: Any
     remote: RemoteReader | None
+    data_dir: Path
+
+    def new_session_id(self) -> int:
+        """A random number in [0, 2^31) for a fetch session."""
+
+    def disk_space(self) -> tuple[int, int]:
+        """Total and free bytes of the data directory's file system. May block."""
 
     def on_image(self, callback: Callable[[MetadataImage], None]) -> Callable[[], None]:
         """Call back with each new image, until the function that is returned is called."""

@@ -16,21 +16,37 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class FileSlice(Protocol):
-    """A piece of a file that was retained when it was queued (`appliance.log` hands them out)."""
+class Keeper(Protocol):
+    """What keeps a file open, from `retain` to `release` (a slice of a segment)."""
 
-    @property
-    def file_descriptor(self) -> int: ...
-    @property
-    def position(self) -> int: ...
-    @property
-    def length(self) -> int: ...
+    def retain(self) -> object: ...
+
+    def release(self) -> None: ...
+
+
+class FileRange:
+    """A piece of a file on its way to a client: sendfile takes it from here, and what was sent is cut off."""
+
+    __slots__ = ("file_descriptor", "keeper", "length", "position")
+
+    def __init__(self, file_descriptor: int, position: int, length: int, keeper: Keeper) -> None:
+        self.file_descriptor = file_descriptor
+        self.position = position
+        self.length = length
+        self.keeper = keeper
+
+    def __len__(self) -> int:
+        return self.length
+
+    def retain(self) -> None:
+        """Keep the file open; whoever queues the range does this, the connection releases it."""
+        self.keeper.retain()
 
     def release(self) -> None:
-        """The piece was sent, or its connection has ended."""
+        self.keeper.release()
 
 
-OutputItem = bytes | FileSlice
+OutputItem = bytes | FileRange
 """What leaves on a socket: bytes, or a piece of a segment file that the kernel copies by itself."""
 
 

@@ -56,6 +56,8 @@ class Server:
         self.connections_accepted = 0
         self.connections_refused = 0
         self.closed_for_cause = 0
+        self.holding = False
+        """While true, ticks go on but no answer leaves (a broker without a lease)."""
         self._tick_hooks: list[Callable[[], None]] = []
         self._listeners: list[Listener] = []
         self._by_ip: dict[str, int] = {}
@@ -82,6 +84,12 @@ class Server:
             self.tick_scheduled = True
             self.now_ms = self.clock.now_ms()
             self.loop.call_soon(self._tick)
+
+    def drop_held(self, reason: str) -> None:
+        """End every connection whose answers were held back: their clients must not believe them any more."""
+        touched, self.touched = self.touched, []
+        for connection in touched:
+            connection.close(reason)
 
     def close(self) -> None:
         """Stop listening and end all connections."""
@@ -125,6 +133,10 @@ class Server:
                 hook()
             except Exception:
                 _log.exception("a tick hook failed")
+        if self.holding:
+            for connection in self.touched:
+                connection.build_late_answers()
+            return
         touched, self.touched = self.touched, []
         for connection in touched:
             try:

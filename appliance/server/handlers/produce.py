@@ -292,3 +292,23 @@ def _hint(
         response.node_endpoints.append(
             NodeEndpoint(node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack)
         )
+
+
+def failed(request: Request, code: ErrorCode, message: str | None) -> Struct | None:
+    """Every partition of the request with the same error; none for acks=0, which then ends the connection."""
+    body = cast(ProduceRequest, request.body)
+    if body.acks == 0:
+        return None
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1, error_message=message)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in body.topic_data
+        ]
+    )

@@ -1,0 +1,339 @@
+"""One partition on this broker: the thin shell around its log and its leader machine."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from appliance.base.clock import Clock
+from appliance.base.config import TopicConfig
+from appliance.base.errors import ErrorCode, InvariantBroken, KafkaError, invariant
+from appliance.base.ids import TopicPartition
+from appliance.controller.image import PartitionState
+from appliance.log.partition_log import PartitionLog
+from appliance.log.producer_state import Duplicate
+from appliance.partition.events import IsrDecided, MinInsyncReplicasSet
+from appliance.partition.leader import PartitionLeader
+from appliance.partition.produce_checks import LOG_APPEND_TIME
+from appliance.partition.purgatory import AckPurgatory, Waiter
+from appliance.records.batch import LENGTH_END, BatchHeader, parse_header, set_log_append_time
+from appliance.server.handlers.produce import INTERNAL_TOPICS
+
+_log = logging.getLogger(__name__)
+
+_ANY_AGE_MS = 2**63 - 1
+"""`message.timestamp.before.max.ms` when there is no bound."""
+
+OnCommitted = Callable[[ErrorCode, int], None]
+"""Gets the outcome and the base offset."""
+
+
+class Ticking(Protocol):
+    """What a partition needs of its host."""
+
+    dirty: list[HostedPartition]
+    serving: bool
+    write_refusal: str
+    clock: Clock
+
+    def begin_tick(self) -> None: ...
+
+    def went_offline(self, hosted: HostedPartition) -> None: ...
+
+
+class HostedPartition:
+    """A replica of one partition. All methods are called on the loop's thread, unless they say otherwise."""
+
+    __slots__ = (
+        "_host",
+        "_staged_internal",
+        "acks",
+        "broker_id",
+        "bytes_in",
+        "config",
+        "dirty",
+        "high_watermark",
+        "is_leader",
+        "leader",
+        "leader_epoch",
+        "log",
+        "log_end_offset",
+        "offline",
+        "partition",
+        "plain",
+        "records_in",
+        "recovering",
+        "tiered_end",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        host: Ticking,
+        broker_id: int,
+        topic: str,
+        topic_id: uuid.UUID,
+        partition: int,
+        log: PartitionLog,
+        config: TopicConfig,
+        high_watermark: int,
+    ) -> None:
+        self._host = host
+        self.broker_id = broker_id
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.log = log
+        self.config = config
+        self.leader: PartitionLeader | None = None
+        self.leader_epoch = -1
+        self.is_leader = False
+        self.recovering = False
+        """Leading, but it must read and claim the tier's manifest before it serves."""
+        self.offline = ""
+        """Why the partition is out of service; empty while it is not."""
+        self.log_end_offset = log.log_end_offset
+        self.high_watermark = min(max(high_watermark, log.local_log_start_offset), log.log_end_offset)
+        self.tiered_end = 0
+        self.acks = AckPurgatory()
+        self.waiters: dict[Waiter, None] = {}
+        self.dirty = False
+        self.plain = False
+        self.records_in = 0
+        self.bytes_in = 0
+        self._staged_internal: list[tuple[int, int, OnCommitted]] = []
+        """(base offset, required offset, callback) of internal batches that wait for this tick's write."""
+
+    def __repr__(self) -> str:
+        role = f"leader in epoch {self.leader_epoch}" if self.is_leader else "not leading"
+        return (
+            f"{self.topic}-{self.partition} ({self.topic_id}): {role}, log [{self.log_start_offset}, "
+            f"{self.log_end_offset}), high watermark {self.high_watermark}{', offline: ' if self.offline else ''}"
+            f"{self.offline}"
+        )
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where read_committed readers may see."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def refusal(self) -> ErrorCode:
+        """NONE while this broker serves the partition as its leader, else the error for clients."""
+        if self.plain or (self.is_leader and not self.offline and not self.recovering and self._host.serving):
+            return ErrorCode.NONE
+        if self.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    # Leadership and configuration
+
+    def lead(self, state: PartitionState, now_ms: int, replica_lag_time_max_ms: int, recovering: bool) -> None:
+        """Lead from now on, in a new leader epoch."""
+        invariant(state.leader_epoch > self.leader_epoch, f"{self!r} was to lead in epoch {state.leader_epoch} again")
+        self._end_leadership()
+        self.leader_epoch = state.leader_epoch
+        self.is_leader = True
+        self.recovering = recovering
+        self.log.leader_epochs.assign(state.leader_epoch, self.log_end_offset)
+        self.leader = PartitionLeader(
+            broker_id=self.broker_id,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            isr=state.isr,
+            replicas=state.replicas,
+            log_end_offset=self.log_end_offset,
+            high_watermark=self.high_watermark,
+            min_insync_replicas=self.config.min_insync_replicas,
+            replica_lag_time_max_ms=replica_lag_time_max_ms,
+            started_ms=now_ms,
+        )
+        self._advance(self.leader.appended(self.log_end_offset))
+        self.wake()
+
+    def stop_leading(self, leader_epoch: int) -> None:
+        """Another broker leads in `leader_epoch`, or nobody does."""
+        self._end_leadership()
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
+
+    def _end_leadership(self) -> None:
+        self.is_leader = False
+        self.recovering = False
+        self.leader = None
+        self.plain = False
+        self.acks.fail_all()
+        self.wake()
+
+    def isr_decided(self, state: PartitionState, now_ms: int) -> None:
+        """The committed record of the partition changed within this leader epoch."""
+        if self.leader is not None:
+            self.leader.handle(IsrDecided(state.isr, state.partition_epoch, state.replicas), now_ms)
+            self._advance(self.leader.high_watermark)
+            self.wake()
+
+    def configure(self, config: TopicConfig, now_ms: int) -> None:
+        """The topic has other configs now."""
+        self.config = config
+        self.log.update_config(config)
+        if self.leader is not None and self.leader.min_insync_replicas != config.min_insync_replicas:
+            self.leader.handle(MinInsyncReplicasSet(config.min_insync_replicas), now_ms)
+            self._advance(self.leader.high_watermark)
+        self.reconsider()
+
+    def reconsider(self) -> None:
+        """Find out anew whether the short way of a produce request may be taken."""
+        self.plain = (
+            self.leader is not None
+            and self._host.serving
+            and not self._host.write_refusal
+            and not self.offline
+            and not self.recovering
+            and self.leader.enough_in_sync
+            and self.config.message_timestamp_type != LOG_APPEND_TIME
+            and self.config.message_timestamp_before_max_ms >= _ANY_AGE_MS
+            and not self.config.is_compacted
+            and self.topic not in INTERNAL_TOPICS
+        )
+
+    def recovered(self) -> None:
+        """The tier's manifest is claimed: the partition may be served."""
+        self.recovering = False
+        self.reconsider()
+
+    # Appending
+
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
+        """Stage a checked batch for this tick's write; returns its base offset (the old one of a duplicate).
+
+        Raises:
+            KafkaError: producer epoch or sequence do not fit, or the log takes no writes now.
+        """
+        if header[9] >= 0:
+            verdict = self.log.producer_state.check(header)
+            if verdict is not None:
+                if isinstance(verdict, Duplicate):
+                    return verdict.base_offset
+                raise KafkaError(verdict)
+        if not self.plain:
+            header = self._prepared(batch, header, now_ms)
+        try:
+            base_offset = self.log.stage(batch, header, self.leader_epoch, now_ms)
+        except InvariantBroken as error:
+            self.go_offline(str(error))
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self.bytes_in += header[1] + LENGTH_END
+        if not self.dirty:
+            self.dirty = True
+            self._host.dirty.append(self)
+        return base_offset
+
+    def _prepared(self, batch: memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
+        """What the short way has no need of."""
+        if self._host.write_refusal:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._host.write_refusal)
+        if self.offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline)
+        if self.config.message_timestamp_type == LOG_APPEND_TIME:
+            return set_log_append_time(batch, now_ms)
+        return header
+
+    def append_records(self, batch: bytes, on_committed: OnCommitted) -> None:
+        """Append a batch of a coordinator's own; `on_committed` is called once, on the loop."""
+        refusal = self.refusal()
+        if not refusal and self.leader is not None and not self.leader.enough_in_sync:
+            refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        if refusal:
+            on_committed(refusal, -1)
+            return
+        view = memoryview(bytearray(batch))
+        header = parse_header(view)
+        self._host.begin_tick()
+        try:
+            base_offset = self.append(view, header, self._host.clock.now_ms())
+        except KafkaError as error:
+            on_committed(error.code, -1)
+            return
+        self._staged_internal.append((base_offset, base_offset + header.last_offset_delta + 1, on_committed))
+
+    def written(self) -> None:
+        """This tick's write is done, or has failed: move the ends, answer internal producers."""
+        end = self.log.log_end_offset
+        self.records_in += end - self.log_end_offset
+        self.log_end_offset = end
+        if self.leader is not None:
+            high_watermark = self.leader.appended(end)
+            if high_watermark > self.high_watermark:
+                self._advance(high_watermark)
+        if self._staged_internal:
+            staged, self._staged_internal = self._staged_internal, []
+            for base_offset, required_offset, on_committed in staged:
+                if required_offset > end:
+                    on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+                elif required_offset <= self.high_watermark:
+                    on_committed(ErrorCode.NONE, base_offset)
+                else:
+                    self.acks.wait(required_offset, _InternalAck(base_offset, on_committed))
+
+    def _advance(self, high_watermark: int) -> None:
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+        if self.acks:
+            self.acks.advanced(self.high_watermark)
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        if self.waiters:
+            for waiter in list(self.waiters):
+                waiter.woken(self)
+
+    def go_offline(self, reason: str) -> None:
+        """We did something wrong, or the disk did: nothing of this partition is believed any more."""
+        if self.offline:
+            return
+        _log.error("partition goes offline: %r: %s", self, reason)
+        self.offline = reason
+        self._end_leadership()
+        self._host.went_offline(self)
+
+    # For coordinators and the tier
+
+    def read_committed_batches(self, from_offset: int | None = None) -> Iterator[memoryview]:
+        """Whole batches from the local start (or `from_offset`) to the high watermark. Iterate in a helper thread."""
+        start = self.log.local_log_start_offset if from_offset is None else from_offset
+        end = self.high_watermark
+        return self.log.batches(start, end)
+
+    def tiered_to(self, offset: int) -> None:
+        """The object store is confirmed to hold everything below `offset`."""
+        self.tiered_end = max(self.tiered_end, offset)
+
+    def raise_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone for every reader (DeleteRecords, retention)."""
+        self.log.raise_log_start(offset)
+
+
+class _InternalAck:
+    """An internal producer that waits for followers."""
+
+    __slots__ = ("_base_offset", "_on_committed")
+
+    def __init__(self, base_offset: int, on_committed: OnCommitted) -> None:
+        self._base_offset = base_offset
+        self._on_committed = on_committed
+
+    def committed(self) -> None:
+        self._on_committed(ErrorCode.NONE, self._base_offset)
+
+    def failed(self) -> None:
+        self._on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

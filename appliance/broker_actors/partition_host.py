@@ -1,0 +1,332 @@
+"""All partitions of a broker: opened, led and closed as the metadata says, written together once a tick."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+
+from appliance.base.background import Background
+from appliance.base.clock import Clock
+from appliance.base.config import BrokerConfig, TopicConfig, topic_config
+from appliance.base.errors import InvariantBroken
+from appliance.base.ids import TopicPartition
+from appliance.broker_actors.hosted_partition import HostedPartition
+from appliance.controller.image import MetadataImage, PartitionState, TopicState
+from appliance.controller.records import LeaderRecoveryState
+from appliance.log.errors import LogWriteFailed
+from appliance.log.log_manager import LogManager
+from appliance.log.partition_log import PartitionLog
+
+_log = logging.getLogger(__name__)
+
+OnLeadership = Callable[[HostedPartition, bool], None]
+"""Gets a partition of the topic asked for, and whether this broker leads it from now on."""
+
+FREE_SPACE_CHECK_INTERVAL_MS = 1_000
+"""How often a full disk is looked at again."""
+
+
+class HostedTopic:
+    """The partitions of one topic on this broker."""
+
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: uuid.UUID) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions: dict[int, HostedPartition] = {}
+
+
+class PartitionHost:
+    """All methods are called on the loop's thread."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        logs: LogManager,
+        config: BrokerConfig,
+        clock: Clock,
+        background: Background,
+        begin_tick: Callable[[], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.logs = logs
+        self.config = config
+        self.clock = clock
+        self.by_name: dict[str, HostedTopic] = {}
+        self.by_id: dict[uuid.UUID, HostedTopic] = {}
+        self.generation = 0
+        """Rises whenever a topic or partition comes, goes or changes its leader."""
+        self.dirty: list[HostedPartition] = []
+        """Partitions with staged batches."""
+        self.serving = False
+        """Whether this broker holds a lease and is not fenced."""
+        self.write_refusal = ""
+        """Why nothing is written now (a full disk); empty otherwise."""
+        self.must_recover = False
+        """Whether the log was found unclean or empty, so that what was tiered has to be looked at before serving."""
+        self.image = MetadataImage()
+        self.begin_tick = begin_tick
+        self.write_errors = 0
+        self._background = background
+        self._opening: set[tuple[uuid.UUID, int]] = set()
+        self._on_leadership: dict[str, list[OnLeadership]] = {}
+        self._watchers: list[tuple[Callable[[HostedPartition], None], Callable[[HostedPartition], None]]] = []
+        self._on_opened: Callable[[], None] = lambda: None
+
+    def __iter__(self) -> Iterator[HostedPartition]:
+        for topic in self.by_id.values():
+            yield from topic.partitions.values()
+
+    def get(self, topic: str, partition: int) -> HostedPartition | None:
+        """A partition by the topic's name, if this broker has it open."""
+        hosted = self.by_name.get(topic)
+        return None if hosted is None else hosted.partitions.get(partition)
+
+    def get_by_id(self, topic_id: uuid.UUID, partition: int) -> HostedPartition | None:
+        """A partition by the topic's id, if this broker has it open."""
+        hosted = self.by_id.get(topic_id)
+        return None if hosted is None else hosted.partitions.get(partition)
+
+    def on_leadership(self, topic: str, callback: OnLeadership) -> None:
+        """Call back at each change of leadership of a topic's partitions, and now for those led already."""
+        self._on_leadership.setdefault(topic, []).append(callback)
+        hosted_topic = self.by_name.get(topic)
+        for hosted in list(hosted_topic.partitions.values()) if hosted_topic is not None else []:
+            if hosted.is_leader:
+                callback(hosted, True)
+
+    def watch(self, leading: Callable[[HostedPartition], None], stopped: Callable[[HostedPartition], None]) -> None:
+        """Call `leading` with each partition that this broker begins to lead, `stopped` when it no longer does."""
+        self._watchers.append((leading, stopped))
+
+    def on_opened(self, callback: Callable[[], None]) -> None:
+        """Call back whenever partitions were opened."""
+        self._on_opened = callback
+
+    # The tick
+
+    def end_of_tick(self) -> None:
+        """Write what was staged, one write for each partition; then wake those who wait."""
+        dirty = self.dirty
+        if not dirty:
+            return
+        self.dirty = []
+        for hosted in dirty:
+            hosted.dirty = False
+            try:
+                hosted.log.write_staged()
+            except LogWriteFailed as error:
+                self._write_failed(hosted, error)
+            except InvariantBroken as error:
+                hosted.go_offline(str(error))
+            hosted.written()
+        for hosted in dirty:
+            hosted.wake()
+
+    def _write_failed(self, hosted: HostedPartition, error: LogWriteFailed) -> None:
+        self.write_errors += 1
+        if error.disk_full:
+            if not self.write_refusal:
+                _log.error("%s; writes are refused until log.dir.min.free.bytes are free again", error)
+                self._refuse_writes(f"the disk is full: {error.message}")
+            return
+        _log.error("%s; the data directory goes offline", error)
+        for other in list(self):
+            other.go_offline(f"the data directory failed: {error.message}")
+
+    def _refuse_writes(self, reason: str) -> None:
+        self.write_refusal = reason
+        self._reconsider_all()
+        if reason:
+            self._background.schedule(FREE_SPACE_CHECK_INTERVAL_MS, self._look_for_space)
+
+    def _look_for_space(self) -> None:
+        def done(free: int | Exception) -> None:
+            if isinstance(free, int) and free >= max(1, self.config.get("log.dir.min.free.bytes")):
+                _log.info("%d bytes are free; writes are taken again", free)
+                self._refuse_writes("")
+            else:
+                self._background.schedule(FREE_SPACE_CHECK_INTERVAL_MS, self._look_for_space)
+
+        self._background.run(self.logs.free_bytes, done)
+
+    def set_serving(self, serving: bool) -> None:
+        """Whether this broker may answer for what it leads."""
+        if serving != self.serving:
+            self.serving = serving
+            self._reconsider_all()
+            for hosted in list(self):
+                hosted.wake()
+
+    def _reconsider_all(self) -> None:
+        for hosted in list(self):
+            hosted.reconsider()
+
+    def went_offline(self, hosted: HostedPartition) -> None:
+        self.generation += 1
+        self._tell(hosted, leads=False)
+
+    # Metadata
+
+    def apply(self, image: MetadataImage, changed: Iterable[uuid.UUID]) -> None:
+        """Follow a new image; `changed` names the topics that differ."""
+        self.image = image
+        opening: list[tuple[TopicState, PartitionState]] = []
+        for topic_id in changed:
+            state = image.topics_by_id.get(topic_id)
+            if state is None:
+                self._remove_topic(topic_id)
+            else:
+                opening.extend(self._follow(state))
+        if opening:
+            self._open(opening)
+
+    def _follow(self, state: TopicState) -> list[tuple[TopicState, PartitionState]]:
+        """Bring a topic's open partitions up to date; returns those that have to be opened."""
+        hosted_topic = self.by_id.get(state.topic_id)
+        opening: list[tuple[TopicState, PartitionState]] = []
+        config: TopicConfig | None = None
+        for partition in state.partitions:
+            hosted = hosted_topic.partitions.get(partition.partition) if hosted_topic is not None else None
+            mine = self.broker_id in partition.replicas
+            if hosted is None:
+                key = (state.topic_id, partition.partition)
+                if mine and key not in self._opening:
+                    self._opening.add(key)
+                    opening.append((state, partition))
+            elif not mine:
+                self._remove(hosted)
+            else:
+                config = config or topic_config(state.configs, self.config)
+                if hosted.config != config:
+                    hosted.configure(config, self.clock.now_ms())
+                self._follow_leadership(hosted, partition)
+        return opening
+
+    def _follow_leadership(self, hosted: HostedPartition, state: PartitionState) -> None:
+        now_ms = self.clock.monotonic_ms()
+        if state.leader != self.broker_id:
+            if hosted.is_leader:
+                hosted.stop_leading(state.leader_epoch)
+                self.generation += 1
+                self._tell(hosted, leads=False)
+            return
+        if hosted.offline:
+            return
+        if hosted.is_leader and hosted.leader_epoch == state.leader_epoch:
+            hosted.isr_decided(state, now_ms)
+            hosted.reconsider()
+            return
+        if state.leader_epoch <= hosted.leader_epoch:
+            return
+        if state.leader_epoch < hosted.log.leader_epochs.latest:
+            hosted.go_offline(
+                f"its log knows leader epoch {hosted.log.leader_epochs.latest}, above {state.leader_epoch} in the "
+                "metadata: the metadata was rolled back"
+            )
+            return
+        was_leader = hosted.is_leader
+        recovering = hosted.config.remote_storage_enable and (
+            state.leader_recovery_state == LeaderRecoveryState.RECOVERING
+            or (self.must_recover and state.leader_epoch > 0)
+        )
+        if was_leader:
+            self._tell(hosted, leads=False)
+        hosted.lead(state, now_ms, self.config.get("replica.lag.time.max.ms"), recovering)
+        hosted.reconsider()
+        self.generation += 1
+        self._tell(hosted, leads=True)
+
+    def _tell(self, hosted: HostedPartition, *, leads: bool) -> None:
+        for leading, stopped in self._watchers:
+            (leading if leads else stopped)(hosted)
+        for callback in self._on_leadership.get(hosted.topic, ()):
+            callback(hosted, leads)
+
+    # Opening and removing
+
+    def _open(self, wanted: list[tuple[TopicState, PartitionState]]) -> None:
+        """Open or create logs in a helper thread: each takes some file operations."""
+        configs = {state.topic_id: topic_config(state.configs, self.config) for state, _ in wanted}
+
+        def work() -> list[PartitionLog | Exception]:
+            opened: list[PartitionLog | Exception] = []
+            for state, partition in wanted:
+                try:
+                    opened.append(
+                        self.logs.create(
+                            TopicPartition(state.name, partition.partition), state.topic_id, configs[state.topic_id]
+                        )
+                    )
+                except Exception as error:
+                    opened.append(error)
+            return opened
+
+        def done(opened: list[PartitionLog | Exception] | Exception) -> None:
+            logs = [opened] * len(wanted) if isinstance(opened, Exception) else opened
+            for (state, partition), log in zip(wanted, logs, strict=True):
+                self._opening.discard((state.topic_id, partition.partition))
+                if isinstance(log, Exception):
+                    _log.error("%s-%d cannot be opened: %s", state.name, partition.partition, log)
+                else:
+                    self._opened(state, partition.partition, log)
+            self._on_opened()
+
+        self._background.run(work, done)
+
+    def _opened(self, state: TopicState, partition: int, log: PartitionLog) -> None:
+        """Take over an open log, unless the topic has gone meanwhile."""
+        present = self.image.topics_by_id.get(state.topic_id)
+        wanted = self.image.partition_by_id(state.topic_id, partition)
+        if present is None or wanted is None or self.broker_id not in wanted.replicas:
+            self._delete_log(TopicPartition(state.name, partition))
+            return
+        hosted = HostedPartition(
+            self,
+            self.broker_id,
+            state.name,
+            state.topic_id,
+            partition,
+            log,
+            topic_config(present.configs, self.config),
+            self.logs.high_watermark_of(log.topic_partition),
+        )
+        topic = self.by_id.get(state.topic_id)
+        if topic is None:
+            topic = self.by_id[state.topic_id] = HostedTopic(state.name, state.topic_id)
+            self.by_name[state.name] = topic
+        topic.partitions[partition] = hosted
+        self.generation += 1
+        self._follow_leadership(hosted, wanted)
+
+    def _remove_topic(self, topic_id: uuid.UUID) -> None:
+        topic = self.by_id.get(topic_id)
+        if topic is None:
+            return
+        for hosted in list(topic.partitions.values()):
+            self._remove(hosted)
+
+    def _remove(self, hosted: HostedPartition) -> None:
+        """The partition is no longer this broker's: close it, and delete its files later."""
+        topic = self.by_id[hosted.topic_id]
+        del topic.partitions[hosted.partition]
+        if not topic.partitions:
+            del self.by_id[hosted.topic_id]
+            if self.by_name.get(hosted.topic) is topic:
+                del self.by_name[hosted.topic]
+        self.generation += 1
+        if hosted.is_leader:
+            hosted.stop_leading(hosted.leader_epoch)
+            self._tell(hosted, leads=False)
+        if hosted in self.dirty:
+            self.dirty.remove(hosted)
+        hosted.wake()
+        self._delete_log(hosted.topic_partition)
+
+    def _delete_log(self, topic_partition: TopicPartition) -> None:
+        try:
+            self.logs.delete(topic_partition)
+        except OSError as error:
+            _log.error("the log of %s cannot be deleted: %s", topic_partition, error)

@@ -1,0 +1,53 @@
+"""Which APIs a broker serves, by whom, and in which versions it says so."""
+
+from __future__ import annotations
+
+from appliance.partition.fetch_sessions import FetchSessions
+from appliance.server.context import Broker
+from appliance.server.dispatcher import HandlerEntry
+from appliance.server.handlers import (
+    api_versions,
+    cluster,
+    configs,
+    fetch,
+    list_offsets,
+    log_state,
+    metadata,
+    produce,
+    produce_fast,
+    producer_ids,
+    topics,
+)
+from appliance.wire.api import ApiKey
+
+SESSION_EVICTION_MS = 120_000
+"""`min.incremental.fetch.session.eviction.ms`: a session that was used later keeps its place."""
+
+
+def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
+    """The handlers of the data plane and of what it forwards; groups bring their own."""
+    sessions = FetchSessions(
+        broker.config.get("max.incremental.fetch.session.cache.slots"), SESSION_EVICTION_MS, broker.new_session_id
+    )
+    return {
+        ApiKey.PRODUCE: HandlerEntry(produce.handle, raw=produce_fast.fast_produce(broker), error=produce.failed),
+        ApiKey.FETCH: HandlerEntry(fetch.FetchHandler(sessions).handle),
+        ApiKey.LIST_OFFSETS: HandlerEntry(list_offsets.handle, error=list_offsets.failed),
+        ApiKey.METADATA: HandlerEntry(metadata.MetadataHandler().handle, error=metadata.failed),
+        ApiKey.API_VERSIONS: HandlerEntry(api_versions.handle),
+        ApiKey.CREATE_TOPICS: HandlerEntry(topics.create, error=topics.create_failed),
+        ApiKey.DELETE_TOPICS: HandlerEntry(topics.delete, error=topics.delete_failed),
+        ApiKey.CREATE_PARTITIONS: HandlerEntry(topics.create_partitions, error=topics.create_partitions_failed),
+        ApiKey.DELETE_RECORDS: HandlerEntry(log_state.delete_records),
+        ApiKey.INIT_PRODUCER_ID: HandlerEntry(producer_ids.ProducerIds().handle),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: HandlerEntry(log_state.offset_for_leader_epoch),
+        ApiKey.DESCRIBE_CONFIGS: HandlerEntry(configs.describe, error=configs.describe_failed),
+        ApiKey.ALTER_CONFIGS: HandlerEntry(configs.alter, error=configs.alter_failed),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: HandlerEntry(
+            configs.incremental_alter, error=configs.incremental_alter_failed
+        ),
+        ApiKey.DESCRIBE_LOG_DIRS: HandlerEntry(log_state.describe_log_dirs),
+        ApiKey.DESCRIBE_CLUSTER: HandlerEntry(cluster.describe_cluster),
+        ApiKey.DESCRIBE_PRODUCERS: HandlerEntry(log_state.describe_producers),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: HandlerEntry(cluster.describe_topic_partitions),
+    }

@@ -1,0 +1,162 @@
+"""What a partition's log can tell and be told: OffsetForLeaderEpoch 2-4, DeleteRecords 0-2, DescribeLogDirs 1-5,
+DescribeProducers 0.
+
+- OffsetForLeaderEpoch (KIP-320): where a leader epoch ended here, so that a reader finds out what was cut off.
+- DeleteRecords raises the log start; -1 means up to the high watermark.
+- DescribeLogDirs (KIP-113, KIP-827): the one data directory, its partitions, total and free space.
+- DescribeProducers (KIP-664): idempotent producers and open transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from appliance.base.errors import ErrorCode, KafkaError
+from appliance.partition.fetch_plan import leader_epoch_error
+from appliance.server.context import Broker, Partition
+from appliance.server.requests import Pending, Request
+from appliance.wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from appliance.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from appliance.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from appliance.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+HIGH_WATERMARK = -1
+
+
+def _leading(broker: Broker, topic: str, partition: int, leader_epoch: int = -1) -> Partition:
+    """The partition, if this broker leads it. Raises: KafkaError."""
+    hosted = broker.partitions.get(topic, partition)
+    if hosted is None:
+        state = broker.image.partition(topic, partition)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if state is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    error = hosted.refusal() or leader_epoch_error(leader_epoch, hosted.leader_epoch)
+    if error:
+        raise KafkaError(error)
+    return cast(Partition, hosted)
+
+
+def offset_for_leader_epoch(broker: Broker, request: Request) -> OffsetForLeaderEpochResponse:
+    body = cast(OffsetForLeaderEpochRequest, request.body)
+    response = OffsetForLeaderEpochResponse()
+    for topic in body.topics:
+        result = OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(result)
+        for wanted in topic.partitions:
+            answer = EpochEndOffset(partition=wanted.partition)
+            result.partitions.append(answer)
+            try:
+                hosted = _leading(broker, topic.topic, wanted.partition, wanted.current_leader_epoch)
+                epoch, end_offset = hosted.log.leader_epochs.end_offset_for(wanted.leader_epoch)
+                answer.leader_epoch = epoch
+                answer.end_offset = min(end_offset, hosted.log_end_offset)
+            except KafkaError as error:
+                answer.error_code = error.code
+    return response
+
+
+def delete_records(broker: Broker, request: Request) -> DeleteRecordsResponse:
+    body = cast(DeleteRecordsRequest, request.body)
+    response = DeleteRecordsResponse()
+    for topic in body.topics:
+        result = DeleteRecordsTopicResult(name=topic.name)
+        response.topics.append(result)
+        for wanted in topic.partitions:
+            answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
+            result.partitions.append(answer)
+            try:
+                hosted = _leading(broker, topic.name, wanted.partition_index)
+                answer.low_watermark = _delete_up_to(hosted, wanted.offset)
+            except KafkaError as error:
+                answer.error_code = error.code
+    return response
+
+
+def _delete_up_to(hosted: Partition, offset: int) -> int:
+    if not hosted.config.is_deleted_by_retention:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "records of a compacted topic are not deleted by offset")
+    target = hosted.high_watermark if offset == HIGH_WATERMARK else offset
+    if target < 0 or target > hosted.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if target > hosted.log_start_offset:
+        hosted.raise_log_start(target)
+    return hosted.log_start_offset
+
+
+def describe_log_dirs(broker: Broker, request: Request) -> DescribeLogDirsResponse | Pending:
+    body = cast(DescribeLogDirsRequest, request.body)
+    named = None if body.topics is None else {topic.topic: set(topic.partitions) for topic in body.topics}
+    result = DescribeLogDirsResult(log_dir=str(broker.data_dir), topics=list(_topic_sizes(broker, named)))
+    pending = request.pending()
+
+    def done(space: tuple[int, int] | Exception) -> None:
+        if isinstance(space, tuple):
+            result.total_bytes, result.usable_bytes = space
+        pending.answer(DescribeLogDirsResponse(results=[result]))
+
+    broker.background.run(broker.disk_space, done)
+    return pending
+
+
+def _topic_sizes(broker: Broker, named: dict[str, set[int]] | None) -> Iterable[DescribeLogDirsTopic]:
+    for name, topic in broker.partitions.by_name.items():
+        if named is not None and name not in named:
+            continue
+        yield DescribeLogDirsTopic(
+            name=name,
+            partitions=[
+                DescribeLogDirsPartition(partition_index=index, partition_size=hosted.log.size_bytes)
+                for index, hosted in sorted(topic.partitions.items())
+                if named is None or index in named[name]
+            ],
+        )
+
+
+def describe_producers(broker: Broker, request: Request) -> DescribeProducersResponse:
+    body = cast(DescribeProducersRequest, request.body)
+    response = DescribeProducersResponse()
+    for topic in body.topics:
+        result = TopicResponse(name=topic.name)
+        response.topics.append(result)
+        for index in topic.partition_indexes:
+            answer = PartitionResponse(partition_index=index)
+            result.partitions.append(answer)
+            try:
+                hosted = _leading(broker, topic.name, index)
+            except KafkaError as error:
+                answer.error_code, answer.error_message = error.code, error.message
+                continue
+            answer.active_producers = [
+                ProducerState(
+                    producer_id=producer_id,
+                    producer_epoch=entry.epoch,
+                    last_sequence=entry.last_sequence,
+                    last_timestamp=entry.timestamp,
+                    coordinator_epoch=max(0, entry.coordinator_epoch),
+                    current_txn_start_offset=entry.transaction_first_offset,
+                )
+                for producer_id, entry in sorted(hosted.log.producer_state.entries.items())
+            ]
+    return response
