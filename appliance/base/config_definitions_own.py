@@ -140,7 +140,7 @@ _LIMITS = (
     _own(
         "broker.drain.timeout.ms",
         INT,
-        15_000,
+        8_000,
         "How long a broker that is told to stop may take for the requests under way.",
     ),
     _own(

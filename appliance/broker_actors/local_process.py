@@ -1,9 +1,7 @@
 """The inside of a child process of the local runtime: `python -m appliance.broker_actors.local_process <name>`.
 
-Standard input is the line from the parent, one JSON object a line: first `{"target": str, "log_level": str}`, then
-`{"settings": base64 of a pickle}`, later `{"stop": true}`. Its end means that the parent is gone. Standard output is
-the line back: `{"ready": address}` and `{"failed": message, "exit_code": int}`. What is printed by mistake goes to
-standard error.
+The parent sends `{"target": str, "log_level": str}`, then `{"settings": base64 of a pickle}`, later `{"stop": true}`.
+This process reports `{"ready": address}` and `{"failed": message, "exit_code": int}`.
 
 The parent alone handles SIGINT. SIGTERM sent to the child itself drains it, and the supervisor starts it again.
 """
@@ -11,48 +9,19 @@ The parent alone handles SIGINT. SIGTERM sent to the child itself drains it, and
 from __future__ import annotations
 
 import base64
-import json
 import logging
-import os
 import pickle
 import signal
 import sys
 import threading
-from typing import IO, Any
 
 from appliance.base.errors import UserError
 from appliance.base.processes import ProcessHandle
 from appliance.broker_actors.logs import log_to_standard_error
+from appliance.broker_actors.parent_line import ParentLine, end_soon
 from appliance.broker_actors.runtime import EXIT_CRASHED, EXIT_NOT_INSTALLED, resolve_target
 
-ORPHAN_GRACE_MS = 5_000
-"""How long a process whose parent is gone may drain before it ends at once."""
-
 _log = logging.getLogger(__name__)
-
-
-class ParentLine:
-    """Both directions between this process and its parent."""
-
-    def __init__(self) -> None:
-        # Private copies, closed on exec: what this process starts must neither hold nor read them.
-        self._commands: IO[bytes] = os.fdopen(os.dup(0), "rb")
-        self._reports: IO[bytes] = os.fdopen(os.dup(1), "wb", buffering=0)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        os.dup2(2, 1)
-
-    def read(self) -> dict[str, Any] | None:
-        """The parent's next message, or None when the parent is gone."""
-        line = self._commands.readline()
-        return json.loads(line) if line.endswith(b"\n") else None
-
-    def report(self, **message: object) -> None:
-        try:
-            self._reports.write(json.dumps(message).encode() + b"\n")
-        except OSError:
-            pass  # the parent is gone; the reading side notices and ends this process
 
 
 def main() -> int:
@@ -95,11 +64,8 @@ def _obey(line: ParentLine, handle: ProcessHandle) -> None:
     while (command := line.read()) is not None:
         if "stop" in command:
             handle.stopping.set()
-    # The parent is gone, so nobody else ends this process: drain, but not for long.
     handle.stopping.set()
-    timer = threading.Timer(ORPHAN_GRACE_MS / 1000, os._exit, args=(EXIT_CRASHED,))
-    timer.daemon = True
-    timer.start()
+    end_soon()
 
 
 if __name__ == "__main__":

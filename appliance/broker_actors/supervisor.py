@@ -48,7 +48,7 @@ from appliance.broker_actors.runtime import (
 STOP_TIMEOUT_MS = 20_000
 """From the first signal to the end of the last process."""
 SERVICES_STOP_MS = 5_000
-BROKERS_STOP_MS = 11_000
+BROKERS_STOP_MS = 9_000
 CONTROLLERS_STOP_MS = 2_000
 """The rest of STOP_TIMEOUT_MS is for killing, and for Ray to go."""
 READY_VERSION = 1

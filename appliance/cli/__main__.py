@@ -1,0 +1,5 @@
+"""`python -m appliance.cli`: the same as the command `appliance`."""
+
+from appliance.cli.main import main
+
+main()

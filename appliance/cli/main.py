@@ -1,0 +1,54 @@
+"""`appliance`: the commands, and how their errors end: one line on standard error and an exit code.
+
+0 done, 1 the cluster said no or did not answer, 2 usage, 3 port or folder not usable, 4 object store not reachable.
+Imports are lazy, so that `--help` and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from appliance.base.errors import KafkaError, UserError
+from appliance.cli import consume, produce, status, topics, up
+
+app = typer.Typer(
+    name="appliance",
+    help="An ingestion appliance that speaks Apache Kafka's protocol.",
+    no_args_is_help=True,
+    # Rich alone takes longer to import than the whole help may take.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("up")(up.up)
+app.add_typer(topics.app, name="topics")
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
+app.command("status")(status.status)
+
+EXIT_FAILED = 1
+
+
+def main() -> None:
+    """The entry point of the package."""
+    try:
+        app()
+    except UserError as error:
+        _fail(str(error), error.exit_code)
+    except KafkaError as error:
+        _fail(str(error), EXIT_FAILED)
+    except BrokenPipeError:
+        # Whoever read our output has had enough, as `head` does.
+        sys.stderr.close()
+        sys.exit(EXIT_FAILED)
+    except OSError as error:
+        _fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fail(message: str, exit_code: int) -> None:
+    print(f"appliance: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(exit_code)

@@ -1,0 +1,113 @@
+"""What `appliance up` runs with: flag > `APPLIANCE_…` variable > file > default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from appliance.base.config import BROKER_CONFIGS, unknown_key_message
+from appliance.base.config_definitions_up import UP_CONFIGS
+from appliance.base.config_files import read_environment, read_properties_file
+from appliance.base.config_types import BadValue, ConfigKey
+from appliance.base.errors import UserError
+from appliance.broker_actors.plan import ApplianceSettings
+
+ALL_KEYS: dict[str, ConfigKey] = {**BROKER_CONFIGS, **UP_CONFIGS}
+CONFIG_VARIABLE = "APPLIANCE_CONFIG"
+
+
+def resolve(
+    flags: Mapping[str, str | None], environment: Mapping[str, str], config_file: Path | None
+) -> tuple[ApplianceSettings, list[str]]:
+    """The settings, and warnings for the user.
+
+    Args:
+        flags: by key (`data.dir`); None where a flag was not given.
+        environment: of this process.
+        config_file: from `--config`; else the one that `APPLIANCE_CONFIG` names.
+
+    Raises:
+        UserError: an unknown key (names the nearest), a value that its key does not take, an unreadable file.
+    """
+    if config_file is None and environment.get(CONFIG_VARIABLE):
+        config_file = Path(environment[CONFIG_VARIABLE])
+    variables = {name: text for name, text in environment.items() if name != CONFIG_VARIABLE}
+    layers = [
+        read_properties_file(config_file) if config_file is not None else {},
+        read_environment(variables, ALL_KEYS),
+        {name: text for name, text in flags.items() if text is not None},
+    ]
+    merged: dict[str, str] = {}
+    for layer in layers:
+        merged.update(_with_up_keys(layer))
+    warnings = []
+    for name in merged:
+        key = ALL_KEYS.get(name)
+        if key is None:
+            raise UserError(unknown_key_message(name, ALL_KEYS))
+        if key.no_effect:
+            warnings.append(f"{name} has no effect: {key.no_effect}")
+
+    def value(name: str) -> Any:
+        try:
+            return UP_CONFIGS[name].parse(merged[name]) if name in merged else UP_CONFIGS[name].default
+        except BadValue as error:
+            raise UserError(str(error)) from None
+
+    settings = ApplianceSettings(
+        data_dir=Path(value("data.dir")),
+        brokers=value("brokers"),
+        host=value("host"),
+        advertised_host=value("advertised.host") or "",
+        port=value("port"),
+        http_port=value("http.port"),
+        connect_port=value("connect.port"),
+        runtime=value("runtime"),
+        ray_address=value("ray.address") or "",
+        object_store=merged.get("object.store.url", ""),
+        insecure=value("insecure"),
+        services=value("services"),
+        log_level=value("log.level"),
+        properties={name: text for name, text in merged.items() if name in BROKER_CONFIGS},
+    )
+    return settings.checked(), warnings
+
+
+def _with_up_keys(layer: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's names for what `up` decides, in ours; one of ours in the same layer goes before them."""
+    entries = dict(layer)
+    derived: dict[str, str] = {}
+    if "listeners" in entries:
+        host, port = _listener("listeners", entries.pop("listeners"))
+        derived["port"] = str(port)
+        if host:
+            derived["host"] = host
+    if "advertised.listeners" in entries:
+        derived["advertised.host"] = _listener("advertised.listeners", entries.pop("advertised.listeners"))[0]
+    for name in ("log.dir", "log.dirs"):
+        if name in entries:
+            folder = entries.pop(name)
+            if "," in folder:
+                raise UserError(f"{name} {folder}: one folder, which holds all brokers'")
+            derived["data.dir"] = folder
+    return {**derived, **entries}
+
+
+def _listener(name: str, text: str) -> tuple[str, int]:
+    """Host and port of the listener that clients use.
+
+    Raises:
+        UserError: none, several, or not PLAINTEXT.
+    """
+    listeners = [part.strip() for part in text.split(",") if part.strip()]
+    clients = [part for part in listeners if not part.upper().startswith("CONTROLLER:")]
+    if len(clients) != 1:
+        raise UserError(f"{name} {text}: name one listener for clients")
+    protocol, _, address = clients[0].partition("://")
+    host, _, port = address.rpartition(":")
+    if protocol.upper() != "PLAINTEXT":
+        raise UserError(f"{name} {clients[0]}: listeners are PLAINTEXT until TLS and SASL exist")
+    if not port.isascii() or not port.isdigit():
+        raise UserError(f"{name} {clients[0]}: no port")
+    return host.strip("[]"), int(port)
