@@ -1,0 +1,135 @@
+"""Which segments hold an open descriptor, and when the files of deleted ones go."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from appliance.base.disk import Disk
+
+if TYPE_CHECKING:
+    from appliance.log.segment import Segment
+
+OPEN_SEGMENTS_MAX = 512
+"""Descriptors that logs hold at once; more only while that many slices are on their way to clients."""
+LOADED_INDEXES_MAX_BYTES = 64 << 20
+"""Indexes of closed segments that are kept in memory after a read."""
+DELETED_SUFFIX = ".deleted"
+
+
+class OpenFiles:
+    """Descriptors and loaded indexes of segments, shared by all logs of a broker and bounded.
+
+    The one that was used longest ago goes first, roughly: a use sets a mark, and a marked one gets a second chance.
+    """
+
+    def __init__(
+        self, disk: Disk, max_open: int = OPEN_SEGMENTS_MAX, max_index_bytes: int = LOADED_INDEXES_MAX_BYTES
+    ) -> None:
+        self.disk = disk
+        self.max_open = max_open
+        self.max_index_bytes = max_index_bytes
+        self._open: deque[Segment] = deque()
+        self._indexed: deque[Segment] = deque()
+        self._index_bytes = 0
+
+    def open(self, segment: Segment, *, create: bool = False) -> int:
+        """The segment's descriptor for reading and appending. Raises OSError."""
+        if segment.descriptor >= 0:
+            return segment.descriptor
+        # O_APPEND: after a cut the next write must land at the new end, not leave a hole.
+        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
+        segment.descriptor = self.disk.open(segment.path, flags)
+        segment.used = True
+        self._open.append(segment)
+        if len(self._open) > self.max_open:
+            self._make_room()
+        return segment.descriptor
+
+    def close(self, segment: Segment) -> None:
+        """Close the segment's descriptor; if a slice of it is on its way, that happens when the slice is released."""
+        if segment.references:
+            segment.close_when_released = True
+        elif segment.descriptor >= 0:
+            descriptor, segment.descriptor = segment.descriptor, -1
+            self._open.remove(segment)
+            self.disk.close(descriptor)
+
+    def index_loaded(self, segment: Segment, size_bytes: int) -> None:
+        """Count the index of a closed segment that was read into memory."""
+        self._indexed.append(segment)
+        self._index_bytes += size_bytes
+        while self._index_bytes > self.max_index_bytes and len(self._indexed) > 1:
+            oldest = self._indexed.popleft()
+            self._index_bytes -= oldest.drop_index()
+
+    def forget_index(self, segment: Segment) -> None:
+        """The segment is gone, or its index became its own business."""
+        if segment in self._indexed:
+            self._indexed.remove(segment)
+            self._index_bytes -= segment.loaded_index_bytes
+
+    def _make_room(self) -> None:
+        for _ in range(len(self._open)):
+            segment = self._open.popleft()
+            if segment.used or segment.references:
+                segment.used = False
+                self._open.append(segment)
+                continue
+            descriptor, segment.descriptor = segment.descriptor, -1
+            self.disk.close(descriptor)
+            return
+
+
+class Reaper:
+    """Files that were renamed to `.deleted` and are unlinked later, by whoever has time (a helper thread).
+
+    Until then a reader of the path by another process, such as an uploader, may still have it open.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._waiting: deque[tuple[int, Path]] = deque()
+
+    def condemn(self, path: Path, due_ms: int) -> None:
+        """Rename the file or folder of this name away and let it go at `due_ms`. One that is not there is no error."""
+        if not path.name.endswith(DELETED_SUFFIX) and not path.name.endswith("-delete"):
+            target = path.with_name(path.name + DELETED_SUFFIX)
+            try:
+                self._disk.rename(path, target)
+            except FileNotFoundError:
+                return
+            path = target
+        self._waiting.append((due_ms, path))
+
+    def due(self, now_ms: int) -> list[Path]:
+        """Take the paths whose time has come; hand them to `unlink`."""
+        taken: list[Path] = []
+        kept: deque[tuple[int, Path]] = deque()
+        for due_ms, path in self._waiting:
+            if due_ms <= now_ms:
+                taken.append(path)
+            else:
+                kept.append((due_ms, path))
+        self._waiting = kept
+        return taken
+
+    def unlink(self, paths: list[Path]) -> None:
+        """Remove files, and folders with all that is in them. Blocks; any thread may do it."""
+        for path in paths:
+            remove_tree(self._disk, path)
+
+
+def remove_tree(disk: Disk, path: Path) -> None:
+    """Remove a file, or a folder of files. What is not there is no error."""
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        # Linux says EISDIR for a folder, macOS EPERM.
+        for name in disk.listdir(path):
+            remove_tree(disk, path / name)
+        disk.rmdir(path)

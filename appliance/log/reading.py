@@ -1,0 +1,115 @@
+"""Reads from the segments of a log: slices to send, batches to open, offsets by time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from appliance.log.scan import walk_batches, walk_headers
+from appliance.log.segment import LogSlice, Segment
+from appliance.records.reader import read_records
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """A record's place and time."""
+
+    offset: int
+    timestamp: int
+
+
+def segment_at(segments: Sequence[Segment], offset: int) -> int:
+    """The number of the segment whose range holds `offset`; 0 if it lies below all."""
+    return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
+
+
+def read_slice(
+    segments: Sequence[Segment], offset: int, max_bytes: int, max_offset: int, min_one_batch: bool
+) -> LogSlice | None:
+    """Whole batches from the one that holds `offset` on, from one segment, none of them at or above `max_offset`.
+
+    None when there is nothing yet between `offset` and `max_offset`, or the first batch is larger than `max_bytes` and
+    `min_one_batch` is not set.
+
+    Raises:
+        CorruptBatch: damage lies between the nearest index entry and the batch.
+    """
+    last = len(segments) - 1
+    segment = segments[last]
+    number = last if offset >= segment.base_offset else segment_at(segments, offset)
+    while number <= last and segments[number].base_offset < max_offset:
+        segment = segments[number]
+        position = segment.position_of(offset)
+        end = segment.size_bytes if max_offset >= segment.next_offset else segment.position_of(max_offset)
+        if position < end:
+            cut = segment.end_of_slice(position, position + max_bytes, end, min_one_batch)
+            if cut == position:
+                return None
+            if cut == end:
+                segment.remember_boundary(min(max_offset, segment.next_offset), end)
+            return LogSlice(segment, position, cut - position, offset)
+        # Compaction may have removed all there was between the offset and the segment's end.
+        number += 1
+    return None
+
+
+def iterate_batches(segments: Sequence[Segment], from_offset: int, end_offset: int) -> Iterator[memoryview]:
+    """Whole batches from the one that holds `from_offset` to the one before `end_offset`, crc checked.
+
+    Raises:
+        CorruptBatch: while iterating, at damage.
+    """
+    for segment in list(segments)[segment_at(segments, from_offset) :]:
+        if segment.base_offset >= end_offset:
+            return
+        segment.retain()
+        try:
+            position = segment.position_of(from_offset)
+            for _, header, batch in walk_batches(segment.disk, segment.open(), position, segment.size_bytes):
+                if header.base_offset >= end_offset:
+                    return
+                yield batch
+        finally:
+            segment.release()
+
+
+def offset_for_timestamp(
+    segments: Sequence[Segment], timestamp: int, start_offset: int, end_offset: int
+) -> OffsetAndTimestamp | None:
+    """The first record in [start_offset, end_offset) with this timestamp or a later one. May read and unpack batches.
+
+    Raises:
+        CorruptBatch: damage lies on the way.
+    """
+    for segment in list(segments):
+        if segment.next_offset <= start_offset or segment.max_timestamp < timestamp:
+            continue
+        if segment.base_offset >= end_offset:
+            return None
+        offset = segment.base_offset + segment.time_index.offset_before(timestamp)
+        position = segment.position_of(max(offset, start_offset))
+        for at, header in walk_headers(segment.disk, segment.open(), position, segment.size_bytes):
+            if header.max_timestamp < timestamp:
+                continue
+            if header.base_offset >= end_offset:
+                return None
+            batch = segment.disk.pread(segment.open(), header.size_in_bytes, at)
+            for record in read_records(batch):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return OffsetAndTimestamp(record.offset, record.timestamp) if record.offset < end_offset else None
+    return None
+
+
+def offset_of_max_timestamp(segments: Sequence[Segment], end_offset: int) -> OffsetAndTimestamp | None:
+    """The first record below `end_offset` that has the largest timestamp (ListOffsets with -3)."""
+    best: tuple[int, Segment] | None = None
+    for segment in list(segments):
+        if segment.base_offset < end_offset and (best is None or segment.max_timestamp > best[0]):
+            best = segment.max_timestamp, segment
+    if best is None or best[0] < 0:
+        return None
+    return offset_for_timestamp([best[1]], best[0], best[1].base_offset, end_offset)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,338 @@
+"""What stands in a partition's folder after a start, and what of it can be believed.
+
+- Below the recovery point everything was flushed: it is never cut, and not read again. Damage there stays; a read of it
+  raises `CorruptBatch`.
+- Above it each batch is checked, and the log ends before the first that is not whole.
+- After a clean shutdown nothing is checked but the way to the end of the newest segment.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from appliance.base.disk import Disk
+from appliance.log.checkpoints import read_file
+from appliance.log.indexes import CorruptIndex, OffsetIndex, TimeIndex, aborted_from_bytes
+from appliance.log.leader_epochs import LeaderEpochCache
+from appliance.log.open_files import DELETED_SUFFIX, OpenFiles, remove_tree
+from appliance.log.producer_snapshot import CorruptSnapshot, snapshot_from_bytes
+from appliance.log.producer_state import ProducerState
+from appliance.log.scan import walk_batches, walk_headers
+from appliance.log.segment import NO_TIMESTAMP, Segment, file_stem
+from appliance.records.batch import BatchHeader
+from appliance.records.control import read_marker
+from appliance.records.errors import CorruptBatch
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_SUFFIX = ".snapshot"
+_SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+_LITTER_SUFFIXES = (DELETED_SUFFIX, ".cleaned", ".tmp")
+_OFFSET_DIGITS = 20
+
+
+@dataclass(slots=True)
+class RecoveredLog:
+    """What recovery found."""
+
+    segments: list[Segment]
+    end_offset: int
+    checked_from: int
+    """Batches from here on were read and checked; equal to `end_offset` after a clean shutdown."""
+    is_damaged: bool = False
+    """The newest segment has damage below the recovery point: it is left as it is, and appends need a new one."""
+    cut_bytes: int = 0
+    tail_epochs: list[tuple[int, int]] = field(default_factory=list)
+    """(leader epoch, first offset) as the checked batches say."""
+
+
+def offset_in_name(name: str) -> int | None:
+    """The offset in the name of a segment's or snapshot's file."""
+    stem = name.partition(".")[0]
+    return int(stem) if len(stem) == _OFFSET_DIGITS and stem.isdecimal() else None
+
+
+def list_segments(directory: Path, files: OpenFiles, index_interval_bytes: int) -> list[Segment]:
+    """The segments in a folder, oldest first, with their sizes. Removes what an earlier life left half done."""
+    disk = files.disk
+    bases: list[int] = []
+    others: list[tuple[int, str]] = []
+    for name in disk.listdir(directory):
+        offset = offset_in_name(name)
+        if name.endswith(_LITTER_SUFFIXES):
+            remove_tree(disk, directory / name)
+        elif offset is not None and name.endswith(".log"):
+            bases.append(offset)
+        elif offset is not None and name.endswith(_SEGMENT_SUFFIXES):
+            others.append((offset, name))
+    known = set(bases)
+    for offset, name in others:
+        if offset not in known:
+            disk.unlink(directory / name)
+    segments = [Segment(directory, base, files, index_interval_bytes) for base in sorted(bases)]
+    for segment, following in pairwise(segments):
+        segment.next_offset = following.base_offset
+    for segment in segments:
+        segment.size_bytes = disk.size(segment.open())
+    return segments
+
+
+def recover_segments(
+    segments: list[Segment], recovery_point: int, *, clean: bool, dense: bool, now_ms: int
+) -> RecoveredLog:
+    """Check the segments above the recovery point and open the newest for appends.
+
+    `dense`: offsets have no holes between segments (the topic is not compacted), so a hole means lost data.
+    """
+    result = RecoveredLog([], segments[0].base_offset, -1)
+    first_checked = len(segments) - 1
+    if not clean:
+        while first_checked > 0 and segments[first_checked].base_offset > recovery_point:
+            first_checked -= 1
+    for number, segment in enumerate(segments):
+        if number < first_checked:
+            result.segments.append(segment)
+            continue
+        if number > first_checked and dense and segment.base_offset != result.end_offset:
+            logger.warning(
+                "%s: offsets %d to %d are lost above the recovery point %d; the log ends at %d",
+                segment.directory.name,
+                result.end_offset,
+                segment.base_offset,
+                recovery_point,
+                result.end_offset,
+            )
+            _drop(segments[number:], result)
+            break
+        if number > first_checked:
+            segments[number - 1].close_for_appends()
+        scan = _SegmentScan(segment, recovery_point, clean)
+        scan.run(result, now_ms)
+        result.segments.append(segment)
+        if scan.found_bad_batch:
+            _drop(segments[number + 1 :], result)
+            break
+    return result
+
+
+def _drop(segments: list[Segment], result: RecoveredLog) -> None:
+    """Segments behind the end of the log: they hold nothing that was promised."""
+    for segment in segments:
+        result.cut_bytes += segment.size_bytes
+        segment.forget()
+        for path in segment.paths:
+            remove_tree(segment.disk, path)
+
+
+class _SegmentScan:
+    """Finds the end of one segment and brings its indexes into memory."""
+
+    def __init__(self, segment: Segment, recovery_point: int, clean: bool) -> None:
+        self.segment = segment
+        self.trusted_end = max(recovery_point, segment.base_offset)
+        self.clean = clean
+        self.found_bad_batch = False
+        self.index = OffsetIndex()
+        self.time_index = TimeIndex()
+        self.position = 0
+        self.next_offset = segment.base_offset
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = segment.base_offset
+        self.indexed_position = 0
+
+    def run(self, result: RecoveredLog, now_ms: int) -> None:
+        segment = self.segment
+        if self.clean or self.trusted_end > segment.base_offset:
+            self._load_indexes()
+        try:
+            self._walk_trusted()
+        except CorruptBatch as error:
+            self.found_bad_batch = True
+            if self.next_offset >= self.trusted_end:
+                self._cut(result, error)
+            else:
+                # What was flushed stays. Offsets up to the recovery point were given out: the log goes on behind them.
+                result.is_damaged = True
+                self.next_offset = self.trusted_end
+                logger.error("%s: damage below the recovery point: %s", segment.path, error)
+        if result.checked_from < 0:
+            result.checked_from = self.next_offset
+        if not self.found_bad_batch and not self.clean:
+            self._walk_and_check(result)
+        self._finish(result, now_ms)
+
+    def _load_indexes(self) -> None:
+        """Take from the index files what lies below the recovery point; nothing, if one is not in order."""
+        segment = self.segment
+        content = read_file(segment.disk, segment.index_path)
+        time_content = read_file(segment.disk, segment.time_index_path)
+        try:
+            if content is None or time_content is None:
+                return
+            index = OffsetIndex.from_bytes(content, segment.size_bytes)
+            time_index = TimeIndex.from_bytes(time_content)
+        except CorruptIndex as error:
+            logger.warning("%s: the index is built again: %s", segment.path, error)
+            return
+        if not self.clean:
+            trusted = self.trusted_end - segment.base_offset
+            while len(index) and index.offsets[-1] >= trusted:
+                index.offsets.pop()
+                index.positions.pop()
+            index.stored_entries = len(index)
+        # A time index tells more than the offset index after a roll (its last entry): walk what lies behind both.
+        time_index.truncate(index.offsets[-1] + 1 if len(index) else 0)
+        self.index, self.time_index = index, time_index
+        if len(index):
+            self.position = self.indexed_position = index.positions[-1]
+        if len(time_index):
+            self.max_timestamp = time_index.timestamps[-1]
+            self.max_timestamp_offset = segment.base_offset + time_index.offsets[-1]
+
+    def _walk_trusted(self) -> None:
+        segment = self.segment
+        at_entry = len(self.index) > 0
+        for position, header in walk_headers(segment.disk, segment.open(), self.position, segment.size_bytes):
+            if header.base_offset >= self.trusted_end and not self.clean:
+                return
+            if at_entry and header.last_offset - segment.base_offset != self.index.offsets[-1]:
+                raise CorruptBatch(f"the index says offset {self.index.offsets[-1]} where {header.last_offset} is")
+            at_entry = False
+            self._note(position, header)
+
+    def _walk_and_check(self, result: RecoveredLog) -> None:
+        segment = self.segment
+        epochs = result.tail_epochs
+        try:
+            for position, header, _ in walk_batches(segment.disk, segment.open(), self.position, segment.size_bytes):
+                if header.base_offset < self.next_offset or header.last_offset_delta < 0:
+                    raise CorruptBatch(f"offset {header.base_offset} where {self.next_offset} should be")
+                self._note(position, header)
+                if not epochs or header.partition_leader_epoch > epochs[-1][0]:
+                    epochs.append((header.partition_leader_epoch, header.base_offset))
+        except CorruptBatch as error:
+            self.found_bad_batch = True
+            self._cut(result, error)
+
+    def _cut(self, result: RecoveredLog, error: CorruptBatch) -> None:
+        segment = self.segment
+        result.cut_bytes += segment.size_bytes - self.position
+        logger.warning("%s: %s; log cut here", segment.path, error)
+        segment.disk.truncate(segment.open(), self.position)
+        segment.size_bytes = self.position
+
+    def _note(self, position: int, header: BatchHeader) -> None:
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        if position - self.indexed_position > self.segment.index_interval_bytes:
+            self.index.append(header.last_offset - self.segment.base_offset, position)
+            self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.segment.base_offset)
+            self.indexed_position = position
+        self.position = position + header.size_in_bytes
+        self.next_offset = header.next_offset
+
+    def _finish(self, result: RecoveredLog, now_ms: int) -> None:
+        segment = self.segment
+        segment.next_offset = result.end_offset = self.next_offset
+        segment.max_timestamp, segment.max_timestamp_offset = self.max_timestamp, self.max_timestamp_offset
+        try:
+            aborted = aborted_from_bytes(read_file(segment.disk, segment.transaction_index_path) or b"")
+        except CorruptIndex as error:
+            logger.warning("%s: %s", segment.transaction_index_path, error)
+            aborted = []
+        limit = self.next_offset if self.clean else min(result.checked_from, self.next_offset)
+        kept = [transaction for transaction in aborted if transaction.last_offset < limit]
+        segment.become_active(self.index, self.time_index, kept)
+        segment.stored_aborted = len(kept)
+        if segment.size_bytes:
+            segment.first_append_ms = _first_timestamp(segment, now_ms)
+
+
+def _first_timestamp(segment: Segment, now_ms: int) -> int:
+    """What the first record says of its time; when it was appended is not known any more."""
+    try:
+        _, header = next(walk_headers(segment.disk, segment.open(), 0, segment.size_bytes))
+    except CorruptBatch:
+        return now_ms
+    return min(now_ms, header.base_timestamp) if header.base_timestamp >= 0 else now_ms
+
+
+def recover_producers(directory: Path, log: RecoveredLog, state: ProducerState) -> None:
+    """Bring the producers' state to the end of the log: from the newest usable snapshot, then from the batches.
+
+    Also finds again the aborted transactions whose markers were checked, and removes snapshots beyond the end.
+    """
+    disk = log.segments[-1].disk
+    start = log.segments[0].base_offset
+    limit = log.end_offset if log.checked_from >= log.end_offset else log.checked_from
+    for offset in sorted(snapshot_offsets(disk, directory), reverse=True):
+        path = directory / f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
+        if offset > log.end_offset:
+            disk.unlink(path)
+        elif offset <= limit:
+            try:
+                state.load(snapshot_from_bytes(read_file(disk, path) or b""))
+            except CorruptSnapshot as error:
+                logger.warning("%s: %s; an older one takes its place", path, error)
+                disk.unlink(path)
+                continue
+            start = offset
+            break
+    for segment in log.segments:
+        if segment.next_offset > start:
+            _replay_producers(segment, start, log.checked_from, state)
+    state.undo.clear()
+
+
+def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
+    """The offsets of the producer snapshots in a folder."""
+    offsets = [offset_in_name(name) for name in disk.listdir(directory) if name.endswith(SNAPSHOT_SUFFIX)]
+    return [offset for offset in offsets if offset is not None]
+
+
+def _replay_producers(segment: Segment, start: int, checked_from: int, state: ProducerState) -> None:
+    try:
+        position = segment.position_of(start) if start > segment.base_offset else 0
+        for at, header in walk_headers(segment.disk, segment.open(), position, segment.size_bytes):
+            if header.producer_id < 0 or header.base_offset < start:
+                continue
+            if not header.is_control:
+                state.update(header, header.base_offset, header.max_timestamp)
+                continue
+            marker = read_marker(segment.disk.pread(segment.open(), header.size_in_bytes, at))
+            if marker is not None:
+                aborted = state.end_transaction(header, marker, header.base_offset, header.max_timestamp)
+                if aborted is not None and header.base_offset >= checked_from:
+                    segment.aborted.append(aborted)
+    except CorruptBatch as error:
+        # What the damage hides could make every later batch of a producer look out of order: forget, and take any.
+        logger.error("%s: producers are forgotten: %s", segment.path, error)
+        for producer_id, entry in list(state.entries.items()):
+            if entry.transaction_first_offset < 0:
+                del state.entries[producer_id]
+
+
+def recover_epochs(stored: list[tuple[int, int]] | None, log: RecoveredLog, cache: LeaderEpochCache) -> None:
+    """Bring the leader epochs to the end of the log: what was stored, then what the checked batches say.
+
+    `stored` is None when the file is missing or damaged: then all batches are asked.
+    """
+    if stored is None:
+        for segment in log.segments:
+            try:
+                for _, header in walk_headers(segment.disk, segment.open(), 0, segment.size_bytes):
+                    if header.partition_leader_epoch > cache.latest:
+                        cache.assign(header.partition_leader_epoch, header.base_offset)
+            except CorruptBatch as error:
+                logger.error("%s: leader epochs behind the damage are not known: %s", segment.path, error)
+        return
+    for epoch, start in stored:
+        cache.assign(epoch, start)
+    cache.unstored = False
+    cache.truncate_from_end(log.end_offset)
+    for epoch, start in log.tail_epochs:
+        if epoch > cache.latest:
+            cache.assign(epoch, start)

@@ -1,0 +1,386 @@
+"""One segment of a log: its files, its indexes, and the slices of it that are on their way to clients."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from appliance.base.disk import Disk
+from appliance.log.checkpoints import read_file, write_fully
+from appliance.log.indexes import (
+    ABORTED_ENTRY_BYTES,
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    AbortedTransaction,
+    CorruptIndex,
+    OffsetIndex,
+    TimeIndex,
+    aborted_from_bytes,
+    aborted_to_bytes,
+)
+from appliance.log.open_files import OpenFiles
+from appliance.log.scan import find_batch, last_end_at_most, walk_headers
+from appliance.records.errors import CorruptBatch
+
+logger = logging.getLogger(__name__)
+
+NO_TIMESTAMP = -1
+KNOWN_BOUNDARIES_MAX = 128
+"""Batch boundaries that a segment remembers, so that readers who follow the end need no walk over headers."""
+
+
+def file_stem(offset: int) -> str:
+    """The name that Kafka gives the files of a segment: its base offset in 20 digits."""
+    return f"{offset:020d}"
+
+
+class Segment:
+    """A range [base_offset, next_offset) of the log, in one .log file with its indexes.
+
+    The newest segment of a log is the active one and keeps its indexes in memory; those of closed ones are read when
+    needed, and dropped again by `OpenFiles`.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_files",
+        "_index",
+        "_max_timestamp",
+        "_time_index",
+        "base_offset",
+        "boundaries",
+        "close_when_released",
+        "descriptor",
+        "directory",
+        "first_append_ms",
+        "has_unstored_indexes",
+        "index_interval_bytes",
+        "is_active",
+        "loaded_index_bytes",
+        "max_timestamp_offset",
+        "next_offset",
+        "references",
+        "size_bytes",
+        "stored_aborted",
+        "used",
+    )
+
+    def __init__(self, directory: Path, base_offset: int, files: OpenFiles, index_interval_bytes: int = 4096) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        """Where the next segment begins; of the active segment, where the next write goes."""
+        self.size_bytes = 0
+        self.first_append_ms = -1
+        """When its first record was appended; -1 while empty. After a restart, what the record itself says."""
+        self.index_interval_bytes = index_interval_bytes
+        self.is_active = False
+        self.has_unstored_indexes = False
+        self.max_timestamp_offset = base_offset
+        self.boundaries: dict[int, int] = {}
+        """Some offsets at which a batch begins, and where in the file."""
+        self.descriptor = -1
+        self.references = 0
+        self.used = False
+        self.close_when_released = False
+        self.loaded_index_bytes = 0
+        self.stored_aborted = 0
+        self._files = files
+        self._index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._aborted: list[AbortedTransaction] | None = None
+        self._max_timestamp: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Segment({self.directory.name}, [{self.base_offset}, {self.next_offset}), {self.size_bytes} bytes)"
+
+    @property
+    def path(self) -> Path:
+        return self.directory / f"{file_stem(self.base_offset)}.log"
+
+    @property
+    def index_path(self) -> Path:
+        return self.directory / f"{file_stem(self.base_offset)}.index"
+
+    @property
+    def time_index_path(self) -> Path:
+        return self.directory / f"{file_stem(self.base_offset)}.timeindex"
+
+    @property
+    def transaction_index_path(self) -> Path:
+        return self.directory / f"{file_stem(self.base_offset)}.txnindex"
+
+    @property
+    def paths(self) -> list[Path]:
+        """Every file the segment may have."""
+        return [self.path, self.index_path, self.time_index_path, self.transaction_index_path]
+
+    @property
+    def disk(self) -> Disk:
+        return self._files.disk
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of its records, -1 if none has one."""
+        if self._max_timestamp is None:
+            time_index = self.time_index
+            if len(time_index):
+                self.max_timestamp_offset = self.base_offset + time_index.offsets[-1]
+            self._max_timestamp = time_index.timestamps[-1] if len(time_index) else NO_TIMESTAMP
+        return self._max_timestamp
+
+    @max_timestamp.setter
+    def max_timestamp(self, timestamp: int) -> None:
+        self._max_timestamp = timestamp
+
+    def open(self) -> int:
+        """The descriptor, opened if need be. Raises OSError."""
+        self.used = True
+        return self.descriptor if self.descriptor >= 0 else self._files.open(self)
+
+    def create(self) -> int:
+        """Make the .log file and open it. Raises OSError."""
+        return self._files.open(self, create=True)
+
+    def close(self) -> None:
+        self._files.close(self)
+
+    def retain(self) -> None:
+        self.references += 1
+
+    def release(self) -> None:
+        self.references -= 1
+        if self.close_when_released and self.references == 0:
+            self._files.close(self)
+
+    # Indexes
+
+    @property
+    def index(self) -> OffsetIndex:
+        """The offset index, read from its file or built from the log if need be."""
+        if self._index is None:
+            self._index = self._load_index()
+            if not self.is_active:
+                self.loaded_index_bytes = self._index.size_in_memory
+                self._files.index_loaded(self, self.loaded_index_bytes)
+        return self._index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index; that of a closed segment is read anew each time."""
+        if self._time_index is not None:
+            return self._time_index
+        content = read_file(self.disk, self.time_index_path)
+        try:
+            if content is None:
+                raise CorruptIndex("there is none")
+            return TimeIndex.from_bytes(content)
+        except CorruptIndex:
+            return self.rebuild_indexes()[1]
+
+    @property
+    def aborted(self) -> list[AbortedTransaction]:
+        """The aborted transactions whose markers are in this segment, in marker order."""
+        if self._aborted is None:
+            try:
+                self._aborted = aborted_from_bytes(read_file(self.disk, self.transaction_index_path) or b"")
+            except CorruptIndex:
+                # Recovery rebuilds it where it may; a reader of a damaged one must not lose records silently.
+                raise CorruptBatch(f"{self.transaction_index_path} is damaged") from None
+            self.stored_aborted = len(self._aborted)
+        return self._aborted
+
+    def become_active(self, index: OffsetIndex, time_index: TimeIndex, aborted: list[AbortedTransaction]) -> None:
+        """Own the indexes from now on, to append to them."""
+        self._files.forget_index(self)
+        self._index, self._time_index, self._aborted = index, time_index, aborted
+        self.is_active = True
+
+    def close_for_appends(self) -> None:
+        """The segment was rolled: store its indexes; from now on they may be dropped from memory.
+
+        When the disk refuses, they stay in memory, and `finish_indexes` tries again.
+        """
+        self.is_active = False
+        self.boundaries.clear()
+        if self._time_index is not None:
+            self._time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        self.has_unstored_indexes = True
+        try:
+            self.finish_indexes()
+        except OSError as error:
+            logger.warning("%s: its indexes could not be stored yet: %s", self.path, error)
+
+    def finish_indexes(self) -> None:
+        """Store the indexes of a closed segment, if that was not possible before. Raises OSError."""
+        if not self.has_unstored_indexes:
+            return
+        self.store_indexes()
+        self.has_unstored_indexes = False
+        self._time_index = None
+        if self._index is not None:
+            self.loaded_index_bytes = self._index.size_in_memory
+            self._files.index_loaded(self, self.loaded_index_bytes)
+
+    def cut(self, offset: int, size_bytes: int) -> None:
+        """The log file was cut to `size_bytes` and ends at `offset`: cut the index files too. Raises OSError."""
+        index, time_index = self.index, self.time_index
+        aborted = [transaction for transaction in self.aborted if transaction.last_offset < offset]
+        index.truncate(size_bytes)
+        time_index.truncate(offset - self.base_offset)
+        self.become_active(index, time_index, aborted)
+        self.size_bytes = size_bytes
+        self.boundaries.clear()
+        self.stored_aborted = min(self.stored_aborted, len(aborted))
+        self.store_indexes()
+        if self.disk.exists(self.transaction_index_path):
+            self._append_to_file(self.transaction_index_path, b"", self.stored_aborted * ABORTED_ENTRY_BYTES)
+
+    def drop_index(self) -> int:
+        """Let the loaded index go; returns its size in memory."""
+        self._index = None
+        return self.loaded_index_bytes
+
+    def forget(self) -> None:
+        """The segment is no longer part of the log."""
+        if not self.is_active:
+            self._files.forget_index(self)
+        self._files.close(self)
+
+    def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Build both indexes from the batches, as far as they can be read, and write them out. Raises OSError."""
+        index, time_index = OffsetIndex(), TimeIndex()
+        max_timestamp, max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        indexed_position = 0
+        try:
+            for position, header in walk_headers(self.disk, self.open(), 0, self.size_bytes):
+                if header.max_timestamp > max_timestamp:
+                    max_timestamp, max_timestamp_offset = header.max_timestamp, header.last_offset
+                if position - indexed_position > self.index_interval_bytes:
+                    index.append(header.last_offset - self.base_offset, position)
+                    time_index.append_if_later(max_timestamp, max_timestamp_offset - self.base_offset)
+                    indexed_position = position
+        except CorruptBatch:
+            # Damage below the recovery point stays where it is; what lies behind it cannot be indexed.
+            pass
+        time_index.append_if_later(max_timestamp, max_timestamp_offset - self.base_offset)
+        self._max_timestamp, self.max_timestamp_offset = max_timestamp, max_timestamp_offset
+        self._append_to_file(self.index_path, index.unstored(), 0)
+        self._append_to_file(self.time_index_path, time_index.unstored(), 0)
+        index.stored_entries, time_index.stored_entries = len(index), len(time_index)
+        return index, time_index
+
+    def store_indexes(self) -> None:
+        """Append to the index files what they lack. Raises OSError; then it can be tried again."""
+        index, time_index, aborted = self._index, self._time_index, self._aborted
+        if index is not None:
+            position = index.stored_entries * OFFSET_ENTRY_BYTES
+            self._append_to_file(self.index_path, index.unstored(), position)
+            index.stored_entries = len(index)
+        if time_index is not None:
+            position = time_index.stored_entries * TIME_ENTRY_BYTES
+            self._append_to_file(self.time_index_path, time_index.unstored(), position)
+            time_index.stored_entries = len(time_index)
+        if aborted is not None and len(aborted) > self.stored_aborted:
+            position = self.stored_aborted * ABORTED_ENTRY_BYTES
+            content = aborted_to_bytes(aborted[self.stored_aborted :])
+            self._append_to_file(self.transaction_index_path, content, position)
+            self.stored_aborted = len(aborted)
+
+    def _append_to_file(self, path: Path, content: bytes, position: int) -> None:
+        descriptor = self.disk.open(path, os.O_WRONLY | os.O_CREAT)
+        try:
+            write_fully(self.disk, descriptor, content, position)
+            # The file may be longer from an earlier life: allocated in advance, or cut in memory only.
+            if self.disk.size(descriptor) != position + len(content):
+                self.disk.truncate(descriptor, position + len(content))
+        finally:
+            self.disk.close(descriptor)
+
+    def _load_index(self) -> OffsetIndex:
+        content = read_file(self.disk, self.index_path)
+        try:
+            if content is None:
+                raise CorruptIndex("there is none")
+            return OffsetIndex.from_bytes(content, self.size_bytes)
+        except CorruptIndex:
+            return self.rebuild_indexes()[0]
+
+    # Reading
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch begins that holds `offset`, or the next one; the end of the file if none is left.
+
+        Raises:
+            CorruptBatch: the way there leads over damage.
+        """
+        position = self.boundaries.get(offset)
+        if position is not None:
+            return position
+        if offset >= self.next_offset:
+            return self.size_bytes
+        if offset <= self.base_offset:
+            return 0
+        start = self.index.position_before(offset - self.base_offset)
+        position, _ = find_batch(self.disk, self.open(), start, self.size_bytes, offset)
+        return position
+
+    def end_of_slice(self, position: int, limit: int, end: int, min_one_batch: bool) -> int:
+        """The last batch end in [position, end] that is not above `limit`; with `min_one_batch` at least the first's.
+
+        `position` and `end` are batch boundaries.
+
+        Raises:
+            CorruptBatch: the way there leads over damage.
+        """
+        if end <= limit:
+            return end
+        descriptor = self.open()
+        start = max(position, self.index.position_at_most(limit))
+        cut = last_end_at_most(self.disk, descriptor, start, end, limit)
+        if cut == position and min_one_batch:
+            _, size = find_batch(self.disk, descriptor, position, end, -1)
+            cut += size
+        return cut
+
+    def remember_boundary(self, offset: int, position: int) -> None:
+        """Note that a batch begins here, for a reader who will come to it."""
+        if len(self.boundaries) >= KNOWN_BOUNDARIES_MAX:
+            self.boundaries.clear()
+        self.boundaries[offset] = position
+
+
+class LogSlice:
+    """Whole batches of one segment, by their place in the file.
+
+    `retain` it while it waits to be sent: its segment's descriptor then stays open, also when retention deletes the
+    segment. Each `retain` needs one `release`.
+    """
+
+    __slots__ = ("first_offset", "length", "position", "segment")
+
+    def __init__(self, segment: Segment, position: int, length: int, first_offset: int) -> None:
+        self.segment = segment
+        self.position = position
+        self.length = length
+        self.first_offset = first_offset
+        """The offset that was asked for. The first batch holds it, or begins above it."""
+
+    @property
+    def file_descriptor(self) -> int:
+        """To read from or send; valid while retained. Raises OSError when it must be opened and cannot."""
+        return self.segment.open()
+
+    def retain(self) -> LogSlice:
+        if self.segment.descriptor < 0:
+            self.segment.open()
+        self.segment.references += 1
+        return self
+
+    def release(self) -> None:
+        self.segment.release()
+
+    def read(self) -> bytes:
+        """The bytes themselves, where they cannot be sent from the file (TLS, internal readers)."""
+        return self.segment.disk.pread(self.segment.open(), self.length, self.position)
