@@ -1,0 +1,203 @@
+"""Who reads what: ranges of offsets cut into splits. Pure: no Spark, no socket, no bucket.
+
+The caller fixes each partition's end first and reads the manifest after that; so whatever the manifest does not cover
+up to the end is still with the brokers. Each split has an exact [start, end), the splits of a partition adjoin, and
+whoever decodes a batch that crosses an edge drops what lies outside: every record is in one split.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from appliance.base.ids import TopicPartition
+from spark.options import EARLIEST, LATEST, OffsetSpec
+
+HOT = "hot"
+TIERED = "tiered"
+
+
+class DataLoss(Exception):
+    """Offsets that were asked for are not there any more."""
+
+
+class TierGap(Exception):
+    """`tier=tiered` was asked for, and part of the range is not in the tier yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBounds:
+    """What the leader said before anything else was asked."""
+
+    log_start_offset: int
+    end_offset: int
+    """High watermark, or the last stable offset for read_committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets [start, end) of one partition."""
+
+    tp: TopicPartition
+    topic_id: uuid.UUID
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierPiece:
+    """One segment item of the manifest: it holds [start, end), `bytes` in size."""
+
+    start: int
+    end: int
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The work of one Spark task: offsets [start, end) of one partition, from one tier."""
+
+    tp: TopicPartition
+    topic_id: uuid.UUID
+    start: int
+    end: int
+    tier: str
+    name: str = ""
+    """Of the object, for a tiered split; where it is gone by then, the manifest is asked again."""
+
+    @property
+    def offsets(self) -> int:
+        return self.end - self.start
+
+
+def resolve_ranges(
+    bounds: Mapping[TopicPartition, PartitionBounds],
+    topic_ids: Mapping[str, uuid.UUID],
+    starting: OffsetSpec,
+    ending: OffsetSpec,
+    fail_on_data_loss: bool,
+) -> list[Range]:
+    """What was asked for, between what there is.
+
+    Raises:
+        DataLoss: an asked offset is not there (any more), and `fail_on_data_loss`.
+        ValueError: offsets are given for partitions that are not read, or not for all that are.
+    """
+    ranges = []
+    for spec in (starting, ending):
+        if isinstance(spec, dict) and spec.keys() != bounds.keys():
+            odd = sorted(map(str, spec.keys() ^ bounds.keys()))
+            raise ValueError(
+                f"offsets must be given for exactly the partitions that are read; differing: {', '.join(odd)}"
+            )
+    for tp, bound in sorted(bounds.items()):
+        start = _resolve(tp, starting, bound, fail_on_data_loss)
+        end = _resolve(tp, ending, bound, fail_on_data_loss)
+        if start < end:
+            ranges.append(Range(tp, topic_ids[tp.topic], start, end))
+    return ranges
+
+
+def _resolve(tp: TopicPartition, spec: OffsetSpec, bound: PartitionBounds, fail_on_data_loss: bool) -> int:
+    offset = spec[tp] if isinstance(spec, dict) else spec
+    if offset == EARLIEST:
+        return bound.log_start_offset
+    if offset == LATEST:
+        return bound.end_offset
+    if bound.log_start_offset <= offset <= bound.end_offset:
+        return offset
+    if fail_on_data_loss:
+        there = f"[{bound.log_start_offset}, {bound.end_offset})"
+        raise DataLoss(
+            f"{tp}: offset {offset} is asked for, the log holds {there}; failOnDataLoss=false reads the rest"
+        )
+    return min(max(offset, bound.log_start_offset), bound.end_offset)
+
+
+def plan_splits(
+    range_: Range, pieces: Iterable[TierPiece], holes: Iterable[tuple[int, int]], tier: str, split_bytes: int
+) -> list[Split]:
+    """Cut one range: segments by offset up to a cursor, the rest is hot.
+
+    Args:
+        range_: what is to be read.
+        pieces: the manifest's segments, in offset order.
+        holes: ranges of the manifest that hold no records; they are covered by nobody.
+        tier: `auto`, `hot` (nothing from the object store) or `tiered` (nothing from brokers).
+        split_bytes: a segment larger than this is read by several tasks.
+
+    Raises:
+        TierGap: `tier` is `tiered`, and the manifest ends before the range.
+    """
+    if tier == HOT:
+        return [_split(range_, range_.start, range_.end, HOT)]
+    splits: list[Split] = []
+    cursor = range_.start
+    covered: list[TierPiece | tuple[int, int]] = sorted([*pieces, *holes], key=_start)
+    for piece in covered:
+        start, end = (piece.start, piece.end) if isinstance(piece, TierPiece) else piece
+        if end <= cursor:
+            continue
+        if start > cursor or cursor >= range_.end:
+            # What is missing before this piece is not in the tier; the broker has it or says why not.
+            break
+        upto = min(end, range_.end)
+        if isinstance(piece, TierPiece):
+            splits += _cut_piece(range_, piece, cursor, upto, split_bytes)
+        cursor = upto
+    if cursor < range_.end:
+        if tier == TIERED:
+            raise TierGap(
+                f"{range_.tp}: the tier ends at {cursor}, {range_.end} is asked for; tier=auto reads the rest hot"
+            )
+        splits.append(_split(range_, cursor, range_.end, HOT))
+    return splits
+
+
+def _start(piece: TierPiece | tuple[int, int]) -> int:
+    return piece.start if isinstance(piece, TierPiece) else piece[0]
+
+
+def _cut_piece(range_: Range, piece: TierPiece, start: int, end: int, split_bytes: int) -> list[Split]:
+    share = piece.bytes * (end - start) // max(1, piece.end - piece.start)
+    parts = min(max(1, -(-share // split_bytes)), end - start)
+    return [_split(range_, low, high, TIERED, piece.name) for low, high in even_cuts(start, end, parts)]
+
+
+def even_cuts(start: int, end: int, parts: int) -> list[tuple[int, int]]:
+    """[start, end) in `parts` adjoining pieces, none empty when there are offsets enough."""
+    parts = max(1, min(parts, end - start))
+    edges = [start + (end - start) * number // parts for number in range(parts + 1)]
+    return list(itertools.pairwise(edges))
+
+
+def spread(splits: Sequence[Split], min_partitions: int, max_records: int) -> list[Split]:
+    """Cut further: no split above `max_records` offsets, and about `min_partitions` splits in all (0 = no wish).
+
+    As with Spark's Kafka source, larger splits are cut into more.
+    """
+    if max_records:
+        splits = [
+            _part(split, cut)
+            for split in splits
+            for cut in even_cuts(split.start, split.end, -(-split.offsets // max_records))
+        ]
+    total = sum(split.offsets for split in splits)
+    if len(splits) >= min_partitions or not total:
+        return list(splits)
+    result: list[Split] = []
+    for split in splits:
+        wish = max(1, round(min_partitions * split.offsets / total))
+        result += [_part(split, cut) for cut in even_cuts(split.start, split.end, wish)]
+    return result
+
+
+def _part(split: Split, cut: tuple[int, int]) -> Split:
+    return Split(split.tp, split.topic_id, cut[0], cut[1], split.tier, split.name)
+
+
+def _split(range_: Range, start: int, end: int, tier: str, name: str = "") -> Split:
+    return Split(range_.tp, range_.topic_id, start, end, tier, name)

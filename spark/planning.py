@@ -1,0 +1,114 @@
+"""The driver's part: asks leaders for ends first, the object store for manifests second, and plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from appliance.base.errors import ErrorCode, KafkaError
+from appliance.base.ids import TopicPartition
+from appliance.client.client import Client
+from appliance.client.cluster import ClusterMetadata
+from appliance.client.results import BROKER_RESOURCE, ConfigResource
+from appliance.tiering.reader import TierReader
+from appliance.tiering.stores import open_store
+from spark.options import EARLIEST, LATEST, OptionError, SourceOptions
+from spark.plan import HOT, PartitionBounds, Range, Split, TierPiece, plan_splits, resolve_ranges, spread
+
+OBJECT_STORE_CONFIG = "object.store.url"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """The splits of one batch; `object_store` is empty when nothing is read from it."""
+
+    splits: list[Split]
+    object_store: str
+
+
+def plan_batch(options: SourceOptions) -> BatchPlan:
+    """Plan a batch read.
+
+    Raises:
+        KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or another error of the brokers.
+        DataLoss, TierGap, ValueError: see `spark.plan`.
+        UserError: the object store cannot be opened.
+    """
+    with Client(
+        options.bootstrap_servers, client_id="appliance-spark", timeout_ms=options.request_timeout_ms
+    ) as client:
+        cluster = client.metadata(None if options.subscribe_pattern else topics_of(options))
+        partitions = partitions_of(options, cluster)
+        isolation_level = 1 if options.read_committed else 0
+        # The ends before the manifest: what is tiered in between is then read from one of the two, never from neither.
+        ends = client.list_offsets(dict.fromkeys(partitions, LATEST), isolation_level)
+        starts = client.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        bounds = {tp: PartitionBounds(min(starts[tp].offset, ends[tp].offset), ends[tp].offset) for tp in partitions}
+        topic_ids = {tp.topic: cluster.topic_id(tp.topic) for tp in partitions}
+        ranges = resolve_ranges(
+            bounds, topic_ids, options.starting_offsets, options.ending_offsets, options.fail_on_data_loss
+        )
+        url = "" if options.tier == HOT else object_store_url(options, client, cluster)
+    splits = [split for range_ in ranges for split in plan_range(range_, options, url)]
+    return BatchPlan(spread(splits, options.min_partitions, options.max_records_per_partition), url)
+
+
+def topics_of(options: SourceOptions) -> list[str]:
+    """The topics that are named."""
+    return list(options.subscribe) or list(dict.fromkeys(tp.topic for tp in options.assign))
+
+
+def partitions_of(options: SourceOptions, cluster: ClusterMetadata) -> list[TopicPartition]:
+    """The partitions to read. Raises KafkaError: a named topic or partition is not there."""
+    if options.subscribe_pattern is not None:
+        names = [
+            name for name, topic in sorted(cluster.topics.items()) if options.wants(name) and not topic.is_internal
+        ]
+    else:
+        names = topics_of(options)
+    there = []
+    for name in names:
+        topic = cluster.topics.get(name)
+        if topic is None or topic.error != ErrorCode.NONE:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+            raise KafkaError(code, f"topic {name}")
+        there += [TopicPartition(name, number) for number in sorted(topic.partitions)]
+    if not options.assign:
+        return there
+    missing = set(options.assign) - set(there)
+    if missing:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(sorted(map(str, missing))))
+    return list(options.assign)
+
+
+def object_store_url(options: SourceOptions, client: Client, cluster: ClusterMetadata) -> str:
+    """Where the tier is: as the option says, else as the brokers say.
+
+    Raises:
+        OptionError: neither knows.
+    """
+    if options.object_store is not None:
+        return options.object_store
+    broker = ConfigResource(BROKER_RESOURCE, str(min(cluster.brokers)))
+    entry = client.describe_configs([broker])[broker].get(OBJECT_STORE_CONFIG)
+    if entry is None or not entry.value:
+        if options.tier == "auto":
+            return ""
+        raise OptionError("the brokers name no object store; option objectStore may")
+    return entry.value
+
+
+def plan_range(range_: Range, options: SourceOptions, url: str) -> list[Split]:
+    """The splits of one partition; without an object store everything is hot."""
+    if not url:
+        return plan_splits(range_, (), (), HOT, options.split_bytes)
+    reader = TierReader(open_store(url))
+    pieces: list[TierPiece] = []
+    holes: list[tuple[int, int]] = []
+    manifest = reader.manifest(range_.topic_id, range_.tp.partition)
+    if manifest is not None:
+        for item in reader.items(manifest, range_.start, range_.end):
+            if item.records or item.bytes:
+                pieces.append(TierPiece(item.start, item.end, item.name, item.bytes))
+            else:
+                holes.append((item.start, item.end))
+    return plan_splits(range_, pieces, holes, options.tier, options.split_bytes)

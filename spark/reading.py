@@ -1,0 +1,127 @@
+"""The executors' part: the records of one split, from the object store or from the broker, as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from appliance.base.errors import ErrorCode, KafkaError
+from appliance.base.object_store import ETagMismatch, ObjectNotFound
+from appliance.client.client import Client
+from appliance.records.batch import parse_header, split_batches
+from appliance.tiering.reader import TierReader
+from appliance.tiering.stores import open_store
+from spark.decode import Decoder
+from spark.options import SourceOptions
+from spark.plan import HOT, TIERED, DataLoss, Split
+
+FETCH_BYTES = 8 * 1024 * 1024
+EMPTY_FETCHES_MAX = 20
+"""So many answers without progress, each after up to `FETCH_WAIT_MS`, before a split gives up."""
+FETCH_WAIT_MS = 500
+RELOADS_MAX = 3
+
+
+class IncompleteSplit(Exception):
+    """Records that the plan counts on are not to be had; the task fails rather than leave a gap."""
+
+
+def read_split(options: SourceOptions, columns: tuple[str, ...], split: Split) -> Iterator[pa.RecordBatch]:
+    """The rows of a split.
+
+    Raises:
+        DataLoss: records were retired since the plan was made, and `failOnDataLoss`.
+        IncompleteSplit: neither tier has the records, or their leader has lost them since.
+        CorruptBatch, StoreUnavailable, KafkaError: reading failed.
+    """
+    if split.tier == HOT:
+        return _read_hot(options, columns, split, split.start)
+    return _read_tiered(options, columns, split)
+
+
+def _read_tiered(options: SourceOptions, columns: tuple[str, ...], split: Split) -> Iterator[pa.RecordBatch]:
+    assert options.object_store is not None
+    reader = TierReader(open_store(options.object_store))
+    cursor, reloads = split.start, 0
+    while cursor < split.end:
+        manifest = reader.manifest(split.topic_id, split.tp.partition)
+        if manifest is None or cursor >= manifest.end_offset:
+            # The topic was recreated or the tier lost: only the broker can still say.
+            yield from _read_hot(options, columns, split, cursor)
+            return
+        if cursor < manifest.start_offset:
+            if options.fail_on_data_loss:
+                raise DataLoss(f"{split.tp}: offsets from {cursor} to {manifest.start_offset} were retired meanwhile")
+            cursor = manifest.start_offset
+            continue
+        item = next(iter(reader.items(manifest, cursor, split.end)))
+        upto = min(item.end, split.end)
+        decoder = Decoder(columns, split.tp, TIERED, options.verify_crc)
+        try:
+            for rows in decoder.decode(reader.read(manifest, item, cursor, upto), cursor, upto):
+                yield rows
+                # What is handed out is never read again, whatever happens to the rest.
+                cursor = max(cursor, min(upto, decoder.next_offset))
+            cursor = upto
+        except (ObjectNotFound, ETagMismatch):
+            # Compacted, merged or retired since the plan was made: the manifest says where the rest is now.
+            reloads += 1
+            if reloads > RELOADS_MAX:
+                raise
+
+
+def _read_hot(options: SourceOptions, columns: tuple[str, ...], split: Split, start: int) -> Iterator[pa.RecordBatch]:
+    decoder = Decoder(columns, split.tp, HOT, options.verify_crc)
+    last_epoch = -1
+    with Client(
+        options.bootstrap_servers, client_id="appliance-spark", timeout_ms=options.request_timeout_ms
+    ) as client:
+        cursor, empty = start, 0
+        while cursor < split.end:
+            fetched = client.fetch(
+                split.tp,
+                cursor,
+                max_bytes=FETCH_BYTES,
+                max_wait_ms=FETCH_WAIT_MS,
+                isolation_level=1 if options.read_committed else 0,
+            )
+            if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+                if cursor >= fetched.log_start_offset >= 0:
+                    raise IncompleteSplit(
+                        f"{split.tp}: offset {cursor} was there when the read was planned, and is gone"
+                    )
+                if options.fail_on_data_loss:
+                    raise DataLoss(
+                        f"{split.tp}: offsets from {cursor} to {fetched.log_start_offset} were retired meanwhile"
+                    )
+                cursor = min(split.end, max(cursor, fetched.log_start_offset))
+                continue
+            if fetched.error != ErrorCode.NONE:
+                raise KafkaError(fetched.error, f"Fetch of {split.tp} at {cursor}")
+            yield from decoder.decode([fetched.records], cursor, split.end)
+            for batch in split_batches(memoryview(fetched.records)):
+                header = parse_header(batch)
+                if header.base_offset < split.end:
+                    last_epoch = header.partition_leader_epoch
+            if decoder.next_offset > cursor:
+                cursor, empty = decoder.next_offset, 0
+                continue
+            empty += 1
+            if empty >= EMPTY_FETCHES_MAX:
+                raise IncompleteSplit(f"{split.tp}: nothing comes at offset {cursor}, {split.end} was promised")
+        if last_epoch >= 0:
+            _check_lineage(client, split, last_epoch)
+
+
+def _check_lineage(client: Client, split: Split, last_epoch: int) -> None:
+    """The leader must still have what was read: an unclean election may have taken it back meanwhile.
+
+    A lost lineage never returns, so asking once, at the end, is enough.
+    """
+    end = client.offsets_for_leader_epoch({split.tp: last_epoch})[split.tp]
+    if end.leader_epoch != last_epoch or end.end_offset < split.end:
+        raise IncompleteSplit(
+            f"{split.tp}: records of leader epoch {last_epoch} up to offset {split.end} were read, but the leader has"
+            f" that epoch only up to {end.end_offset} now"
+        )
