@@ -50,8 +50,9 @@ class OffsetIndex:
         return len(self.offsets) * OFFSET_ENTRY_BYTES
 
     def append(self, relative_offset: int, position: int) -> None:
-        self.offsets.append(relative_offset)
+        # In this order: a helper thread that finds an offset also finds its position.
         self.positions.append(position)
+        self.offsets.append(relative_offset)
 
     def position_before(self, relative_offset: int) -> int:
         """The position of a batch at or before the one that holds the offset."""
@@ -112,8 +113,8 @@ class TimeIndex:
     def append_if_later(self, timestamp: int, relative_offset: int) -> None:
         """Add an entry, unless the last one has this timestamp already. Negative timestamps are none."""
         if timestamp > (self.timestamps[-1] if self.timestamps else -1):
-            self.timestamps.append(timestamp)
             self.offsets.append(relative_offset)
+            self.timestamps.append(timestamp)
 
     def offset_before(self, timestamp: int) -> int:
         """A relative offset below which no record has `timestamp` or a later one."""

@@ -246,7 +246,9 @@ class LogManager:
         return self.logs
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> PartitionLog:
-        """Begin a log that is not there yet, or return the one that is.
+        """Open the log, or begin it if there is none. A folder of another topic of that name is deleted later.
+
+        Blocks; a helper thread may do it, for one partition at a time.
 
         Raises:
             OSError: the disk refuses.
@@ -255,11 +257,24 @@ class LogManager:
         if log is not None:
             invariant(log.topic_id == topic_id, f"{log!r} belongs to another topic of that name")
             return log
+        folder = self.directory / str(topic_partition)
+        if self._disk.exists(folder):
+            try:
+                stored_id = read_partition_metadata(self._disk, folder / PARTITION_METADATA_FILE)
+            except CorruptCheckpoint as error:
+                logger.error("%s; the log is begun anew", error)
+                stored_id = None
+            if stored_id == topic_id:
+                return self._open(topic_partition, topic_id, config, self.last_shutdown is Shutdown.CLEAN)
+            logger.warning("%s belongs to topic id %s, not %s: it is deleted", folder, stored_id, topic_id)
+            self._rename_away(topic_partition, config.file_delete_delay_ms)
         # What an older log of that name left in the checkpoints means nothing here.
-        self._recovery_points.pop(topic_partition, None)
-        self._log_starts.pop(topic_partition, None)
-        self.high_watermarks.pop(topic_partition, None)
+        self._forget_checkpoints(topic_partition)
         return self._open(topic_partition, topic_id, config, clean=True)
+
+    def high_watermark_of(self, topic_partition: TopicPartition) -> int:
+        """As of the last checkpoint before the start; 0 if it is not in it."""
+        return self.high_watermarks.get(topic_partition, 0)
 
     def _open(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, clean: bool
@@ -292,15 +307,19 @@ class LogManager:
         if log is None:
             return
         log.close(clean=False)
+        self._rename_away(topic_partition, log.config.file_delete_delay_ms)
+        self._forget_checkpoints(topic_partition)
+
+    def _rename_away(self, topic_partition: TopicPartition, delay_ms: int) -> None:
         tail = f".{random_uuid(self._randomness).hex}{DELETE_SUFFIX}"
-        name = str(topic_partition)[: _FOLDER_NAME_MAX_BYTES - len(tail)] + tail
-        target = self.directory / name
-        self._disk.rename(log.directory, target)
+        target = self.directory / (str(topic_partition)[: _FOLDER_NAME_MAX_BYTES - len(tail)] + tail)
+        self._disk.rename(self.directory / str(topic_partition), target)
         self._disk.fsync_directory(self.directory)
-        self._reaper.condemn(target, self._clock.now_ms() + log.config.file_delete_delay_ms)
-        self._recovery_points.pop(topic_partition, None)
-        self._log_starts.pop(topic_partition, None)
-        self.high_watermarks.pop(topic_partition, None)
+        self._reaper.condemn(target, self._clock.now_ms() + delay_ms)
+
+    def _forget_checkpoints(self, topic_partition: TopicPartition) -> None:
+        for checkpoint in (self._recovery_points, self._log_starts, self.high_watermarks):
+            checkpoint.pop(topic_partition, None)
 
     def due_deletions(self, now_ms: int) -> list[Path]:
         """Files and folders whose delay is over; hand them to `unlink` in a helper thread."""
@@ -317,7 +336,8 @@ class LogManager:
 
         The result raises OSError.
         """
-        logs = self.logs
+        # A copy: a helper thread may be adding one.
+        logs = dict(self.logs)
         recovery_points = {key: log.recovery_point for key, log in logs.items()}
         starts = {
             key: log.log_start_offset

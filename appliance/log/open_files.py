@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ class OpenFiles:
     """Descriptors and loaded indexes of segments, shared by all logs of a broker and bounded.
 
     The one that was used longest ago goes first, roughly: a use sets a mark, and a marked one gets a second chance.
+    Helper threads may open segments too, if these are retained; only the loop's thread takes descriptors away, or one
+    could vanish between the moment it is looked up and the call that uses it.
     """
 
     def __init__(
@@ -34,53 +37,68 @@ class OpenFiles:
         self._open: deque[Segment] = deque()
         self._indexed: deque[Segment] = deque()
         self._index_bytes = 0
+        self._lock = threading.RLock()
+        self._owner = threading.get_ident()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def owned_by_this_thread(self) -> None:
+        """From now on this thread is the one that takes descriptors away (the loop's)."""
+        self._owner = threading.get_ident()
 
     def open(self, segment: Segment, *, create: bool = False) -> int:
         """The segment's descriptor for reading and appending. Raises OSError."""
-        if segment.descriptor >= 0:
+        with self._lock:
+            if segment.descriptor >= 0:
+                return segment.descriptor
+            # O_APPEND: after a cut the next write must land at the new end, not leave a hole.
+            flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
+            segment.descriptor = self.disk.open(segment.path, flags)
+            segment.used = True
+            self._open.append(segment)
+            if len(self._open) > self.max_open and threading.get_ident() == self._owner:
+                self._make_room()
             return segment.descriptor
-        # O_APPEND: after a cut the next write must land at the new end, not leave a hole.
-        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
-        segment.descriptor = self.disk.open(segment.path, flags)
-        segment.used = True
-        self._open.append(segment)
-        if len(self._open) > self.max_open:
-            self._make_room()
-        return segment.descriptor
 
     def close(self, segment: Segment) -> None:
         """Close the segment's descriptor; if a slice of it is on its way, that happens when the slice is released."""
-        if segment.references:
-            segment.close_when_released = True
-        elif segment.descriptor >= 0:
-            descriptor, segment.descriptor = segment.descriptor, -1
-            self._open.remove(segment)
-            self.disk.close(descriptor)
+        with self._lock:
+            if segment.references:
+                segment.close_when_released = True
+            elif segment.descriptor >= 0:
+                descriptor, segment.descriptor = segment.descriptor, -1
+                self._open.remove(segment)
+                self.disk.close(descriptor)
 
     def index_loaded(self, segment: Segment, size_bytes: int) -> None:
         """Count the index of a closed segment that was read into memory."""
-        self._indexed.append(segment)
-        self._index_bytes += size_bytes
-        while self._index_bytes > self.max_index_bytes and len(self._indexed) > 1:
-            oldest = self._indexed.popleft()
-            self._index_bytes -= oldest.drop_index()
+        with self._lock:
+            self._indexed.append(segment)
+            self._index_bytes += size_bytes
+            while self._index_bytes > self.max_index_bytes and len(self._indexed) > 1:
+                oldest = self._indexed.popleft()
+                self._index_bytes -= oldest.drop_index()
 
     def forget_index(self, segment: Segment) -> None:
         """The segment is gone, or its index became its own business."""
-        if segment in self._indexed:
-            self._indexed.remove(segment)
-            self._index_bytes -= segment.loaded_index_bytes
+        with self._lock:
+            if segment in self._indexed:
+                self._indexed.remove(segment)
+                self._index_bytes -= segment.loaded_index_bytes
 
     def _make_room(self) -> None:
-        for _ in range(len(self._open)):
+        newest = self._open[-1]
+        for _ in range(2 * len(self._open)):
+            if len(self._open) <= self.max_open:
+                return
             segment = self._open.popleft()
-            if segment.used or segment.references:
+            if segment.used or segment.references or segment is newest:
                 segment.used = False
                 self._open.append(segment)
-                continue
-            descriptor, segment.descriptor = segment.descriptor, -1
-            self.disk.close(descriptor)
-            return
+            else:
+                descriptor, segment.descriptor = segment.descriptor, -1
+                self.disk.close(descriptor)
 
 
 class Reaper:
@@ -91,7 +109,8 @@ class Reaper:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._waiting: deque[tuple[int, Path]] = deque()
+        self._waiting: list[tuple[int, Path]] = []
+        self._lock = threading.Lock()
 
     def condemn(self, path: Path, due_ms: int) -> None:
         """Rename the file or folder of this name away and let it go at `due_ms`. One that is not there is no error."""
@@ -102,18 +121,14 @@ class Reaper:
             except FileNotFoundError:
                 return
             path = target
-        self._waiting.append((due_ms, path))
+        with self._lock:
+            self._waiting.append((due_ms, path))
 
     def due(self, now_ms: int) -> list[Path]:
         """Take the paths whose time has come; hand them to `unlink`."""
-        taken: list[Path] = []
-        kept: deque[tuple[int, Path]] = deque()
-        for due_ms, path in self._waiting:
-            if due_ms <= now_ms:
-                taken.append(path)
-            else:
-                kept.append((due_ms, path))
-        self._waiting = kept
+        with self._lock:
+            taken = [path for due_ms, path in self._waiting if due_ms <= now_ms]
+            self._waiting = [(due_ms, path) for due_ms, path in self._waiting if due_ms > now_ms]
         return taken
 
     def unlink(self, paths: list[Path]) -> None:

@@ -86,17 +86,26 @@ def offset_for_timestamp(
             continue
         if segment.base_offset >= end_offset:
             return None
-        offset = segment.base_offset + segment.time_index.offset_before(timestamp)
-        position = segment.position_of(max(offset, start_offset))
-        for at, header in walk_headers(segment.disk, segment.open(), position, segment.size_bytes):
-            if header.max_timestamp < timestamp:
-                continue
-            if header.base_offset >= end_offset:
-                return None
-            batch = segment.disk.pread(segment.open(), header.size_in_bytes, at)
-            for record in read_records(batch):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return OffsetAndTimestamp(record.offset, record.timestamp) if record.offset < end_offset else None
+        segment.retain()
+        try:
+            found = _find_time(segment, timestamp, start_offset)
+        finally:
+            segment.release()
+        if found is not None:
+            return found if found.offset < end_offset else None
+    return None
+
+
+def _find_time(segment: Segment, timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
+    offset = segment.base_offset + segment.time_index.offset_before(timestamp)
+    position = segment.position_of(max(offset, start_offset))
+    for at, header in walk_headers(segment.disk, segment.open(), position, segment.size_bytes):
+        if header.max_timestamp < timestamp:
+            continue
+        batch = segment.disk.pread(segment.open(), header.size_in_bytes, at)
+        for record in read_records(batch):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return OffsetAndTimestamp(record.offset, record.timestamp)
     return None
 
 

@@ -77,6 +77,7 @@ def list_segments(directory: Path, files: OpenFiles, index_interval_bytes: int) 
         segment.next_offset = following.base_offset
     for segment in segments:
         segment.size_bytes = disk.size(segment.open())
+        segment.close()
     return segments
 
 

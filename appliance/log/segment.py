@@ -147,6 +147,7 @@ class Segment:
         self._files.close(self)
 
     def retain(self) -> None:
+        """Keep the file readable until `release`. Also for helper threads: nothing comes between the two halves of +=."""
         self.references += 1
 
     def release(self) -> None:
