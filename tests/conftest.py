@@ -15,6 +15,10 @@ import pytest
 
 from tests.support.kafka_peer import KafkaPeer
 
+# With several workers a group of tests stays on one of them, in order; groups start in the order of this list, long ones
+# first. What costs much to start (a cluster, a Kafka) is started once that way.
+LONG_GROUPS = ("terraform", "spark", "ray", "java")
+
 SKIPS_ALLOWED = Path(__file__).parent / "skips.allow"
 
 
@@ -26,8 +30,19 @@ def allowed_skips(text: str) -> list[tuple[str, str]]:
 
 
 def skip_is_allowed(node_id: str) -> bool:
-    patterns = allowed_skips(SKIPS_ALLOWED.read_text())
-    return any(fnmatchcase(node_id, pattern) for pattern, _ in patterns)
+    test = node_id.partition("@")[0]  # behind it stands the worker's group
+    return any(fnmatchcase(test, pattern) for pattern, _ in allowed_skips(SKIPS_ALLOWED.read_text()))
+
+
+def group_of(item: pytest.Item) -> str:
+    return next((name for name in LONG_GROUPS if item.get_closest_marker(name)), item.nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+    items.sort(key=lambda item: LONG_GROUPS.index(group) if (group := group_of(item)) in LONG_GROUPS else 99)
 
 
 def in_ci() -> bool:
