@@ -13,6 +13,7 @@ from typing import Any
 
 from appliance.base.errors import invariant
 from appliance.wire import types
+from appliance.wire.encoder_source import FEW
 from appliance.wire.schema import Field, Struct, WireError, fields_of
 from appliance.wire.types import Scalar
 from appliance.wire.varint import decode_unsigned_varint, skip_tag_section
@@ -73,10 +74,13 @@ class DecoderSource:
             return
         codes = "".join(code for code, _, _ in self.run)
         targets = ", ".join(target for _, target, _ in self.run)
-        layout = struct.Struct(f">{codes}")
-        unpacker = f"unpack_{codes.replace('?', 't')}"
-        self.names[unpacker] = layout.unpack_from
-        self.line(f"{targets}{',' if len(self.run) == 1 else ''} = {unpacker}(b, p); p += {layout.size}")
+        if codes == "B":
+            self.line(f"{targets} = b[p]; p += 1")
+        else:
+            layout = struct.Struct(f">{codes}")
+            unpacker = f"unpack_{codes.replace('?', 't')}"
+            self.names[unpacker] = layout.unpack_from
+            self.line(f"{targets}{',' if len(self.run) == 1 else ''} = {unpacker}(b, p); p += {layout.size}")
         for _, _, afterwards in self.run:
             if afterwards:
                 self.line(afterwards)
@@ -113,8 +117,9 @@ class DecoderSource:
         count, tag, size, stop = self.name("count"), self.name("tag"), self.name("size"), self.name("stop")
         self.run.append(("B", count, f"if {count} > 127: {count}, p = varint(b, p - 1)"))
         self.flush()
-        self.line(f"for _ in range({count}):")
+        self.line(f"while {count}:")
         self.depth += 1
+        self.line(f"{count} -= 1")
         self.line(f"{tag}, p = varint(b, p)")
         self.line(f"{size}, p = varint(b, p)")
         self.line(f"{stop} = p + {size}")
@@ -171,9 +176,9 @@ class DecoderSource:
         self.line(f"{stop} = p + {length}")
         self.line(f"if {refused}: raise WireError(f'{_label(target)}: length {{{length}}} at byte {{p}} of {{end}}')")
         if kind is types.STRING:
-            self.line(f"{target} = str(b[p:{stop}], 'utf-8'); p = {stop}")
+            self.line(f"{target} = b[p:{stop}].tobytes().decode(); p = {stop}")
         elif kind is types.BYTES:
-            self.line(f"{target} = bytes(b[p:{stop}]); p = {stop}")
+            self.line(f"{target} = b[p:{stop}].tobytes(); p = {stop}")
         else:
             self.line(f"{target} = b[p:{stop}]; p = {stop}")
         if nullable:
@@ -192,12 +197,19 @@ class DecoderSource:
         refused = refused if nullable else f"{length} < 0 or {refused}"
         self.line(f"if {refused}: raise WireError(f'{_label(target)}: count {{{length}}} at byte {{p}} of {{end}}')")
         if isinstance(kind, Scalar) and kind.code and kind is not types.UUID:
-            self.line(f"{target} = list(unpack_from(f'>{{{length}}}{kind.code}', b, p)); p += {length} * {least}")
+            few = f"few_{kind.code.replace('?', 't')}"
+            self.names[few] = [struct.Struct(f">{count}{kind.code}").unpack_from for count in range(FEW)]
+            many = f"unpack_from(f'>{{{length}}}{kind.code}', b, p)"
+            self.line(
+                f"{target} = list({few}[{length}](b, p) if {length} < {FEW} else {many}); p += {length} * {least}"
+            )
         else:
             items, item = self.name("items"), self.name("item")
             self.line(f"{target} = {items} = []")
-            self.line(f"for _ in range({length}):")
+            # Mostly there are few: counting down costs less than making a range.
+            self.line(f"while {length}:")
             self.depth += 1
+            self.line(f"{length} -= 1")
             if isinstance(kind, Scalar):
                 self.scalar(kind, item, False)
             else:

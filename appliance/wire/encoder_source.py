@@ -10,6 +10,9 @@ from appliance.wire.schema import Field, Struct, WireError, fields_of
 from appliance.wire.types import Scalar
 from appliance.wire.varint import encode_unsigned_varint
 
+FEW = 9
+"""Below so many numbers an array has a packer of its own: replicas and ISR are such arrays, in each partition."""
+
 
 class EncoderSource:
     """Writes the encoder of one version, line by line.
@@ -179,7 +182,10 @@ class EncoderSource:
             self.line(f"{length} = len({items}){extra}")
         self.length(length, "i")
         if isinstance(kind, Scalar) and kind.code and kind is not types.UUID:
-            self.line(f"if {items}: {self.append}(pack(f'>{{len({items})}}{kind.code}', *{items}))")
+            few = f"few_{kind.code.replace('?', 't')}"
+            self.names[few] = [struct.Struct(f">{count}{kind.code}").pack for count in range(FEW)]
+            many = f"pack(f'>{{len({items})}}{kind.code}', *{items})"
+            self.line(f"{self.append}({few}[len({items})](*{items}) if len({items}) < {FEW} else {many})")
             return
         item = self.name("item")
         self.line(f"for {item} in {items}:")
