@@ -16,9 +16,7 @@ from appliance.controller.records import (
     BrokerConfigSet,
     BrokerFenced,
     BrokerRegistered,
-    BrokerShuttingDown,
     BrokerUnfenced,
-    BrokerUnregistered,
     ClusterCreated,
     ControllerClaimed,
     FeatureLevelSet,
@@ -77,11 +75,7 @@ class MetadataDelta:
                     replace(self._broker(record), fenced=True, dead=record.dead, shutting_down=record.shutting_down)
                 )
             case BrokerUnfenced():
-                self._replace_broker(replace(self._broker(record), fenced=False, shutting_down=False))
-            case BrokerShuttingDown():
-                self._replace_broker(replace(self._broker(record), shutting_down=True))
-            case BrokerUnregistered():
-                self._mutable_brokers().pop(record.broker_id, None)
+                self._replace_broker(replace(self._broker(record), fenced=False))
             case BrokerConfigSet():
                 self._set_broker_config(record)
             case ProducerIdsAllocated():
@@ -147,7 +141,7 @@ class MetadataDelta:
             fenced=True,
         )
 
-    def _broker(self, record: BrokerFenced | BrokerUnfenced | BrokerShuttingDown) -> BrokerState:
+    def _broker(self, record: BrokerFenced | BrokerUnfenced) -> BrokerState:
         brokers = self.base.brokers if self._brokers is None else self._brokers
         broker = brokers.get(record.broker_id)
         if broker is None or broker.broker_epoch != record.broker_epoch:

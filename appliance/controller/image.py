@@ -36,6 +36,7 @@ class BrokerState:
     dead: bool = False
     """Fenced, and its process is known to be gone."""
     shutting_down: bool = False
+    """Fenced at its own wish, because it stops."""
 
     @property
     def host(self) -> str:
@@ -46,11 +47,6 @@ class BrokerState:
     def port(self) -> int:
         """Port of the first listener."""
         return self.listeners[0].port
-
-    @property
-    def may_lead(self) -> bool:
-        """Whether an election may choose it."""
-        return not self.fenced and not self.shutting_down
 
 
 @dataclass(frozen=True, slots=True)

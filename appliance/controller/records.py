@@ -76,6 +76,8 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     elr: tuple[int, ...] = ()
     """Eligible leader replicas (KIP-966)."""
     leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+    data_lost: bool = False
+    """The only replica came back without its data: offline until an operator elects it uncleanly or restores it."""
 
 
 class ControllerClaimed(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -122,6 +124,7 @@ class BrokerFenced(msgspec.Struct, frozen=True, array_like=True, tag=5):
     dead: bool = False
     """Its process is known to be gone: this epoch is never unfenced again (rule B5)."""
     shutting_down: bool = False
+    """It asked for it, because it stops."""
 
 
 class BrokerUnfenced(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -131,41 +134,27 @@ class BrokerUnfenced(msgspec.Struct, frozen=True, array_like=True, tag=6):
     broker_epoch: int
 
 
-class BrokerShuttingDown(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """A controlled shutdown began: the broker is given nothing new to lead."""
-
-    broker_id: int
-    broker_epoch: int
-
-
-class BrokerUnregistered(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """An operator removed the broker for good."""
-
-    broker_id: int
-    broker_epoch: int
-
-
-class TopicCreated(msgspec.Struct, frozen=True, array_like=True, tag=9):
+class TopicCreated(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """A topic without partitions yet; they follow in the same commit."""
 
     name: str
     topic_id: uuid.UUID
 
 
-class TopicDeleted(msgspec.Struct, frozen=True, array_like=True, tag=10):
+class TopicDeleted(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """A topic, its partitions and its configuration are gone."""
 
     topic_id: uuid.UUID
 
 
-class PartitionChanged(msgspec.Struct, frozen=True, array_like=True, tag=11):
+class PartitionChanged(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """The whole new state of one partition, created or changed."""
 
     topic_id: uuid.UUID
     state: PartitionState
 
 
-class TopicConfigSet(msgspec.Struct, frozen=True, array_like=True, tag=12):
+class TopicConfigSet(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """One configuration entry of a topic; no value removes it."""
 
     topic_id: uuid.UUID
@@ -173,7 +162,7 @@ class TopicConfigSet(msgspec.Struct, frozen=True, array_like=True, tag=12):
     value: str | None
 
 
-class BrokerConfigSet(msgspec.Struct, frozen=True, array_like=True, tag=13):
+class BrokerConfigSet(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """One dynamic configuration entry of a broker, or of all (`broker` empty); no value removes it."""
 
     broker: str
@@ -181,7 +170,7 @@ class BrokerConfigSet(msgspec.Struct, frozen=True, array_like=True, tag=13):
     value: str | None
 
 
-class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=14):
+class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=12):
     """All producer ids below `next_producer_id` are given out."""
 
     broker_id: int
@@ -196,8 +185,6 @@ Record: TypeAlias = (
     | BrokerRegistered
     | BrokerFenced
     | BrokerUnfenced
-    | BrokerShuttingDown
-    | BrokerUnregistered
     | TopicCreated
     | TopicDeleted
     | PartitionChanged

@@ -1,0 +1,152 @@
+"""Which brokers are alive: leases as the controller counts them (rules C3 to C5, B4, B5). Pure.
+
+A broker's bound is the receipt of its last heartbeat plus lease plus margin; the broker itself counts its lease from
+the send, so it has stopped answering before anything is elected in its place, whatever the network did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from appliance.base.config import BrokerConfig
+from appliance.base.errors import ErrorCode
+from appliance.controller.brokers import may_be_unfenced
+from appliance.controller.image import MetadataImage
+from appliance.controller.records import commit_number_of
+from appliance.wire.messages.internal_metadata import BrokerLeaseRequest, BrokerLeaseResponse
+
+STALL_GRACE_MS = 500
+"""Rule C5: what a controller adds to all bounds when its own loop stood still."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimers:
+    """Milliseconds; see the table in docs/metadata.md."""
+
+    lease_ms: int = 2_000
+    margin_ms: int = 500
+    stall_max_ms: int = 500
+    proof_max_ms: int = 3_000
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> LeaseTimers:
+        return cls(
+            lease_ms=config.get("broker.lease.ms"),
+            margin_ms=config.get("broker.lease.margin.ms"),
+            stall_max_ms=config.get("broker.loop.stall.max.ms"),
+            proof_max_ms=config.get("controller.proof.max.ms"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unfence:
+    """The broker has caught up: unfence it, then answer its heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The broker wants to be fenced, because it stops if `shutting_down`; then answer its heartbeat."""
+
+    shutting_down: bool
+
+
+@dataclass(slots=True)
+class _Lease:
+    broker_epoch: int
+    bound_ms: int
+    """Fence when this is over (monotonic)."""
+    heard_ms: int = -1
+    """Receipt of the last heartbeat; -1 for none since the take-over."""
+    fencing: bool = False
+    """A commit that fences it is on its way: no lease any more."""
+
+
+class BrokerLiveness:
+    """The volatile side of the brokers: what only this controller, in this term, knows."""
+
+    def __init__(self, timers: LeaseTimers) -> None:
+        self._timers = timers
+        self._leases: dict[int, _Lease] = {}
+        self._last_check_ms: int | None = None
+
+    def took_over(self, image: MetadataImage, now_ms: int) -> None:
+        """Rule C4: any unfenced broker may hold a lease that another controller gave it just before.
+
+        `now_ms`: when the claim was settled, by the monotonic clock, as all times here.
+        """
+        bound_ms = now_ms + self._timers.proof_max_ms + self._timers.lease_ms + self._timers.margin_ms
+        self._leases = {broker.broker_id: _Lease(broker.broker_epoch, bound_ms) for broker in image.live_brokers()}
+        self._last_check_ms = now_ms
+
+    def image_changed(self, image: MetadataImage, now_ms: int) -> None:
+        """Forget brokers that are fenced or registered anew; a broker that was just unfenced gets time to beat."""
+        live = {broker.broker_id: broker.broker_epoch for broker in image.live_brokers()}
+        for broker_id, lease in list(self._leases.items()):
+            if live.get(broker_id) != lease.broker_epoch:
+                del self._leases[broker_id]
+        for broker_id, broker_epoch in live.items():
+            if broker_id not in self._leases:
+                bound_ms = now_ms + self._timers.lease_ms + self._timers.margin_ms
+                self._leases[broker_id] = _Lease(broker_epoch, bound_ms, now_ms)
+
+    def heartbeat(
+        self, request: BrokerLeaseRequest, image: MetadataImage, now_ms: int, *, proven_ms: int
+    ) -> BrokerLeaseResponse | Unfence | Fence:
+        """What to answer, or to commit before `answer_after_commit` does. `proven_ms`: last proof from the store."""
+        broker = image.brokers.get(request.broker_id)
+        if broker is None:
+            return _refused(ErrorCode.BROKER_ID_NOT_REGISTERED, image)
+        if broker.broker_epoch != request.broker_epoch or broker.dead:
+            # Dead is final: a late heartbeat of a process that is gone must not raise it.
+            return _refused(ErrorCode.STALE_BROKER_EPOCH, image)
+        if broker.fenced:
+            caught_up = request.position >= commit_number_of(broker.broker_epoch)
+            if caught_up and may_be_unfenced(broker) and not (request.want_fence or request.want_shut_down):
+                return Unfence()
+            may_stop = request.want_shut_down or broker.shutting_down
+            return BrokerLeaseResponse(controller_epoch=image.controller_epoch, should_shut_down=may_stop)
+        lease = self._leases[request.broker_id]
+        if lease.fencing:
+            return BrokerLeaseResponse(controller_epoch=image.controller_epoch)
+        if request.want_fence or request.want_shut_down:
+            lease.fencing = True
+            return Fence(shutting_down=request.want_shut_down)
+        lease.heard_ms = now_ms
+        lease.bound_ms = now_ms + self._timers.lease_ms + self._timers.margin_ms
+        return BrokerLeaseResponse(
+            controller_epoch=image.controller_epoch,
+            is_fenced=False,
+            is_firm=proven_ms >= 0 and now_ms - proven_ms < self._timers.proof_max_ms,
+            lease_ms=self._timers.lease_ms,
+        )
+
+    def late(self, now_ms: int) -> list[tuple[int, int]]:
+        """(id, epoch) of all brokers whose bound is over; called often, and each is named once."""
+        last, self._last_check_ms = self._last_check_ms, now_ms
+        if last is not None and now_ms - last > self._timers.stall_max_ms:
+            # This loop stood still: heartbeats may wait in the sockets.
+            for lease in self._leases.values():
+                lease.bound_ms = max(lease.bound_ms, now_ms) + STALL_GRACE_MS
+            return []
+        return self._fencing([broker_id for broker_id, lease in self._leases.items() if now_ms > lease.bound_ms])
+
+    def died(self, broker_id: int, broker_epoch: int) -> list[tuple[int, int]]:
+        """Rule B6: the process is known to be gone. Returns (id, epoch) to be fenced as dead, or nothing."""
+        lease = self._leases.get(broker_id)
+        return self._fencing([broker_id]) if lease is not None and lease.broker_epoch == broker_epoch else []
+
+    def age_ms(self, broker_id: int, now_ms: int) -> int:
+        """Since the last heartbeat; -1 when none was heard in this term."""
+        lease = self._leases.get(broker_id)
+        return now_ms - lease.heard_ms if lease is not None and lease.heard_ms >= 0 else -1
+
+    def _fencing(self, broker_ids: list[int]) -> list[tuple[int, int]]:
+        chosen = [(broker_id, self._leases[broker_id]) for broker_id in sorted(broker_ids)]
+        named = [(broker_id, lease.broker_epoch) for broker_id, lease in chosen if not lease.fencing]
+        for _, lease in chosen:
+            lease.fencing = True
+        return named
+
+
+def _refused(code: ErrorCode, image: MetadataImage) -> BrokerLeaseResponse:
+    return BrokerLeaseResponse(error_code=code, controller_epoch=image.controller_epoch)
