@@ -69,7 +69,6 @@ class RayCluster:
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
                     _temp_dir=str(folder),
-                    # Else Ray listens on the machine's first network address.
                     _node_ip_address=node.address,
                     **common,
                 )
@@ -183,6 +182,8 @@ def _set_environment(is_own: bool, folder: Path) -> None:
     if is_own:
         environment.pop("RAY_ADDRESS", None)
         environment["RAY_AUTH_TOKEN_PATH"] = str(_write_token(folder))
+        # Named after the systems where it is the default: Ray takes the loopback address, and listens only there.
+        environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         # Actors bring their own workers; none has to wait in reserve.
         environment["RAY_enable_worker_prestart"] = "0"
         environment["RAY_prestart_worker_first_driver"] = "0"

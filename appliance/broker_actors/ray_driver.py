@@ -14,6 +14,7 @@ import base64
 import logging
 import pickle
 import queue
+import shutil
 import signal
 import sys
 import threading
@@ -194,6 +195,8 @@ def main() -> int:
         Driver(cluster, line).run(commands)
     finally:
         cluster.close()
+        # The parent does this too, if it still lives.
+        shutil.rmtree(settings.folder, ignore_errors=True)
     return 0
 
 

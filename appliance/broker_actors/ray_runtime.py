@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import shutil
 import tempfile
@@ -44,7 +45,7 @@ class RayRuntime:
         self._is_up = threading.Event()
         self._closing = False
         # Ray's sessions lie here and are of no use afterwards. Not TMPDIR: that may be long.
-        self._folder = Path(tempfile.mkdtemp(prefix="appliance-", dir=SHORT_FOLDER))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"appliance-{os.getpid()}-", dir=SHORT_FOLDER))
         self._driver = ChildLine(
             "appliance.broker_actors.ray_driver",
             "ray-driver",

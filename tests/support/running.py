@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,6 +69,8 @@ class RunningAppliance:
             except ProcessLookupError:
                 pass
         self.process.wait(10)
+        for left in Path("/tmp").glob(f"appliance-{self.process.pid}-*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     def ready(self, timeout_s: float = 60.0) -> dict[str, Any]:
         """The READY line's content; fails when standard output says anything else or ends."""
@@ -107,8 +111,6 @@ class RunningAppliance:
 
 
 def _readline(process: subprocess.Popen[bytes], timeout_s: float) -> str:
-    import selectors
-
     assert process.stdout is not None
     deadline = time.monotonic() + timeout_s
     received = b""
