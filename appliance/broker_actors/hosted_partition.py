@@ -89,6 +89,7 @@ class HostedPartition:
         self.partition = partition
         self.log = log
         self.config = config
+        log.update_config(config)
         self.leader: PartitionLeader | None = None
         self.leader_epoch = -1
         self.is_leader = False

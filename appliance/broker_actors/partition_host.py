@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from appliance.base.background import Background
 from appliance.base.clock import Clock
@@ -15,16 +16,13 @@ from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.controller.image import MetadataImage, PartitionState, TopicState
 from appliance.controller.records import LeaderRecoveryState
 from appliance.log.errors import LogWriteFailed
-from appliance.log.log_manager import LogManager
+from appliance.log.log_manager import DirectoryState, LogManager
 from appliance.log.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
 
 OnLeadership = Callable[[HostedPartition, bool], None]
 """Gets a partition of the topic asked for, and whether this broker leads it from now on."""
-
-FREE_SPACE_CHECK_INTERVAL_MS = 1_000
-"""How often a full disk is looked at again."""
 
 
 class HostedTopic:
@@ -79,6 +77,16 @@ class PartitionHost:
         for topic in self.by_id.values():
             yield from topic.partitions.values()
 
+    @property
+    def is_opening(self) -> bool:
+        """Whether logs are being opened or created."""
+        return bool(self._opening)
+
+    def config_of(self, image: MetadataImage, topic: str) -> TopicConfig:
+        """The effective configs of a topic; the broker's defaults for one that is not in the image. Any thread."""
+        state = image.topics.get(topic)
+        return topic_config(state.configs if state is not None else {}, self.config)
+
     def get(self, topic: str, partition: int) -> HostedPartition | None:
         """A partition by the topic's name, if this broker has it open."""
         hosted = self.by_name.get(topic)
@@ -118,39 +126,31 @@ class PartitionHost:
             try:
                 hosted.log.write_staged()
             except LogWriteFailed as error:
-                self._write_failed(hosted, error)
+                self.write_failed(error)
             except InvariantBroken as error:
                 hosted.go_offline(str(error))
             hosted.written()
         for hosted in dirty:
             hosted.wake()
 
-    def _write_failed(self, hosted: HostedPartition, error: LogWriteFailed) -> None:
+    def write_failed(self, error: LogWriteFailed) -> None:
+        """A log could not be written or flushed: refuse writes while the disk is full, else believe nothing of it."""
         self.write_errors += 1
-        if error.disk_full:
-            if not self.write_refusal:
-                _log.error("%s; writes are refused until log.dir.min.free.bytes are free again", error)
-                self._refuse_writes(f"the disk is full: {error.message}")
-            return
-        _log.error("%s; the data directory goes offline", error)
-        for other in list(self):
-            other.go_offline(f"the data directory failed: {error.message}")
+        if self.logs.write_failed(error) is DirectoryState.OFFLINE:
+            for hosted in list(self):
+                hosted.go_offline(f"the data directory failed: {error.message}")
+        self.writability_changed()
 
-    def _refuse_writes(self, reason: str) -> None:
-        self.write_refusal = reason
-        self._reconsider_all()
-        if reason:
-            self._background.schedule(FREE_SPACE_CHECK_INTERVAL_MS, self._look_for_space)
+    def writability_changed(self) -> None:
+        """Look whether the data directory takes writes."""
+        refusal = "" if self.logs.accepts_writes else f"the data directory is {self.logs.state.value}"
+        if refusal != self.write_refusal:
+            self.write_refusal = refusal
+            self._reconsider_all()
 
-    def _look_for_space(self) -> None:
-        def done(free: int | Exception) -> None:
-            if isinstance(free, int) and free >= max(1, self.config.get("log.dir.min.free.bytes")):
-                _log.info("%d bytes are free; writes are taken again", free)
-                self._refuse_writes("")
-            else:
-                self._background.schedule(FREE_SPACE_CHECK_INTERVAL_MS, self._look_for_space)
-
-        self._background.run(self.logs.free_bytes, done)
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """For the checkpoint."""
+        return {hosted.topic_partition: hosted.high_watermark for hosted in self}
 
     def set_serving(self, serving: bool) -> None:
         """Whether this broker may answer for what it leads."""
@@ -182,6 +182,18 @@ class PartitionHost:
                 opening.extend(self._follow(state))
         if opening:
             self._open(opening)
+
+    def put_strays_away(self, image: MetadataImage) -> None:
+        """Logs that were found on the disk and that no topic of the image owns: renamed, deleted later."""
+        keep_ms = self.config.get("log.stray.keep.ms")
+        for topic_partition, log in list(self.logs.logs.items()):
+            state = image.partition_by_id(log.topic_id, topic_partition.partition)
+            if state is None or self.broker_id not in state.replicas:
+                _log.warning(
+                    "%s (topic id %s) belongs to no topic; deleted in %d ms", topic_partition, log.topic_id, keep_ms
+                )
+                log.update_config(replace(log.config, file_delete_delay_ms=keep_ms))
+                self._delete_log(topic_partition)
 
     def _follow(self, state: TopicState) -> list[tuple[TopicState, PartitionState]]:
         """Bring a topic's open partitions up to date; returns those that have to be opened."""
@@ -291,7 +303,7 @@ class PartitionHost:
             partition,
             log,
             topic_config(present.configs, self.config),
-            self.logs.high_watermark_of(log.topic_partition),
+            self.logs.high_watermarks.get(log.topic_partition, 0),
         )
         topic = self.by_id.get(state.topic_id)
         if topic is None:

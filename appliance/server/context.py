@@ -62,18 +62,24 @@ class Partition(Protocol):
 class Topic(Protocol):
     """The partitions of a topic that this broker holds."""
 
-    name: str
-    topic_id: uuid.UUID
-    partitions: Mapping[int, Any]
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic_id(self) -> uuid.UUID: ...
+    @property
+    def partitions(self) -> Mapping[int, Any]: ...
 
 
 class Partitions(Protocol):
     """All partitions of this broker."""
 
-    by_name: Mapping[str, Topic]
-    by_id: Mapping[uuid.UUID, Topic]
-    generation: int
-    """Rises whenever a topic or partition comes, goes or changes its leader."""
+    @property
+    def by_name(self) -> Mapping[str, Topic]: ...
+    @property
+    def by_id(self) -> Mapping[uuid.UUID, Topic]: ...
+    @property
+    def generation(self) -> int:
+        """Rises whenever a topic or partition comes, goes or changes its leader."""
 
     def get(self, topic: str, partition: int) -> Any: ...
 
@@ -98,18 +104,30 @@ class RemoteReader(Protocol):
 class Broker(Protocol):
     """The broker as its handlers see it."""
 
-    broker_id: int
-    cluster_id: str
-    broker_epoch: int
-    config: BrokerConfig
-    clock: Clock
-    image: MetadataImage
-    partitions: Partitions
-    controller: ControllerCalls
-    background: Background
-    groups: Any
-    remote: RemoteReader | None
-    data_dir: Path
+    @property
+    def broker_id(self) -> int: ...
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def broker_epoch(self) -> int: ...
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def partitions(self) -> Partitions: ...
+    @property
+    def controller(self) -> ControllerCalls: ...
+    @property
+    def background(self) -> Background: ...
+    @property
+    def groups(self) -> Any: ...
+    @property
+    def remote(self) -> RemoteReader | None: ...
+    @property
+    def data_dir(self) -> Path: ...
 
     def new_session_id(self) -> int:
         """A random number in [0, 2^31) for a fetch session."""

@@ -34,6 +34,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+LEADER_EPOCH_SINCE = 4
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -66,7 +67,7 @@ def handle(broker: Broker, request: Request) -> ListOffsetsResponse | Pending:
             except KafkaError as error:
                 answer.error_code = error.code
     if not lookups:
-        return response
+        return _in_version(response, request.api_version)
     pending = request.pending()
 
     # Retention may drop a segment while the helper reads it; its file stays open until it is released.
@@ -81,10 +82,19 @@ def handle(broker: Broker, request: Request) -> ListOffsetsResponse | Pending:
             _log.error("offsets by time could not be looked up: %s", result)
             for lookup in lookups:
                 lookup.answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        pending.answer(response)
+        pending.answer(_in_version(response, request.api_version))
 
     broker.background.run(lambda: _look_up_all(broker, lookups), done)
     return pending
+
+
+def _in_version(response: ListOffsetsResponse, version: int) -> ListOffsetsResponse:
+    """The answer without what the version cannot carry."""
+    if version < LEADER_EPOCH_SINCE:
+        for topic in response.topics:
+            for answer in topic.partitions:
+                answer.leader_epoch = -1
+    return response
 
 
 def _answer_or_look_up(

@@ -1,0 +1,357 @@
+"""A broker: one event loop with everything that hangs on it, from the listener to the logs.
+
+`run_broker` is a plain blocking function. It runs in a process of its own, in a Ray actor, or on a thread in a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from appliance.base.clock import Clock, SystemClock
+from appliance.base.config import BrokerConfig
+from appliance.base.disk import Disk, SystemDisk
+from appliance.base.errors import ErrorCode, UserError
+from appliance.base.object_store import ObjectNotFound, ObjectStore, StoreUnavailable
+from appliance.base.processes import BrokerSettings, ProcessHandle
+from appliance.base.randomness import Randomness, SystemRandomness
+from appliance.broker_actors.controller_channel import BrokerIdentity, ControllerChannel
+from appliance.broker_actors.internal_topics import InternalTopics
+from appliance.broker_actors.log_care import LogCare
+from appliance.broker_actors.partition_host import PartitionHost
+from appliance.broker_actors.serving import ServingGate
+from appliance.controller.image import MetadataImage
+from appliance.controller.log_reader import CLUSTER_ID
+from appliance.controller.records import Listener, LogState
+from appliance.log.checkpoints import META_PROPERTIES_FILE, read_properties
+from appliance.log.log_manager import LogManager, Shutdown
+from appliance.server.background import LoopBackground
+from appliance.server.broker_api import broker_handlers
+from appliance.server.handlers.api_versions import served_versions
+from appliance.server.limits import Limits
+from appliance.server.server import Server
+from appliance.server.timers import LoopTimers
+from appliance.tiering.stores import open_store
+
+_log = logging.getLogger(__name__)
+
+CLUSTER_ID_WAIT_S = 60.0
+CLUSTER_ID_POLL_S = 0.05
+CONTROLLED_SHUTDOWN_MS = 3_000
+"""How long the controller may take to let this broker go. With one replica for each partition nobody can take over."""
+LAST_ANSWERS_MS = 50
+"""Between the end of service and the end of connections: time for answers that say so."""
+GC_THRESHOLD = (20_000, 20, 50)
+"""The hot path makes no cycles: look for garbage seldom."""
+
+_LOG_STATES = {
+    Shutdown.CLEAN: LogState.CLEAN,
+    Shutdown.SAME_BOOT: LogState.SAME_BOOT,
+    Shutdown.UNCLEAN: LogState.UNCLEAN,
+    Shutdown.EMPTY: LogState.EMPTY,
+}
+
+
+class Broker:
+    """The parts of a broker, and the order in which they begin and end. Everything happens on the loop's thread."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        logs: LogManager,
+        handle: ProcessHandle,
+        *,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        self.broker_id = settings.broker_id
+        self.cluster_id = logs.cluster_id
+        self.data_dir = settings.data_dir
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        self.randomness: Randomness = randomness or SystemRandomness()
+        self.image = MetadataImage()
+        self.logs = logs
+        self.groups: Any = None
+        self.remote: Any = None
+        self.failure: UserError | None = None
+        self._settings = settings
+        self._handle = handle
+        self._loop = loop
+        self._image_callbacks: dict[object, Callable[[MetadataImage], None]] = {}
+        self._changed: set[uuid.UUID] = set()
+        self._loaded = False
+        self._loading = False
+        self._is_ready = False
+        self._stopping = False
+        self.timers = LoopTimers(loop)
+        queue_limit = config.get("background.queue.max")
+        self.background = LoopBackground(
+            loop, threads=config.get("background.threads"), queue_limit=queue_limit, timers=self.timers
+        )
+        self.partitions = PartitionHost(self.broker_id, logs, config, self.clock, self.background, self._begin_tick)
+        self.partitions.must_recover = logs.last_shutdown in (Shutdown.UNCLEAN, Shutdown.EMPTY)
+        handlers = broker_handlers(self)
+        self.server: Server = Server(
+            loop,
+            handlers,
+            served_versions(handlers),
+            limits_of(config),
+            self.background,
+            context=self,
+            clock=self.clock,
+        )
+        self.controller: ControllerChannel
+        self.internal_topics = InternalTopics(self)
+        self._care = LogCare(self.partitions, logs, config, self.clock, self.background)
+
+    def start(self) -> None:
+        """Listen, then register. Raises: UserError when the address cannot be had."""
+        settings = self._settings
+        port = self.server.listen(settings.host, settings.port)
+        self._address = f"{settings.advertised_host}:{port}"
+        identity = BrokerIdentity(
+            broker_id=self.broker_id,
+            listeners=(Listener("PLAINTEXT", settings.advertised_host, port),),
+            rack=self.config.get("broker.rack") or settings.node or None,
+            node=settings.node,
+            cluster_id=self.cluster_id,
+            directory_ids=(self.logs.directory_id,),
+            log_state=_LOG_STATES[self.logs.last_shutdown],
+            data_dir=settings.data_dir,
+        )
+        self.controller = ControllerChannel(
+            settings.controllers,
+            identity,
+            self.background.post,
+            on_image=self._image_came,
+            on_failure=self._failed,
+            config=self.config,
+            clock=self.clock,
+            randomness=self.randomness,
+        )
+        self._gate = ServingGate(self.controller, self.server, self.partitions, self.background, self.clock)
+        self.server.on_tick(self._gate.check)
+        self.server.on_tick(self.partitions.end_of_tick)
+        self.partitions.on_opened(self._opened)
+        self._care.start()
+        self.controller.start()
+
+    def _begin_tick(self) -> None:
+        self.server.begin_tick()
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this process's registration, -1 before it."""
+        return self.controller.broker_epoch
+
+    def new_session_id(self) -> int:
+        """A random number in [0, 2^31) for a fetch session."""
+        return int.from_bytes(self.randomness.random_bytes(4), "big") & 0x7FFFFFFF
+
+    def disk_space(self) -> tuple[int, int]:
+        """Total and free bytes of the data directory's file system. May block."""
+        stats = os.statvfs(self.data_dir)
+        return stats.f_blocks * stats.f_frsize, stats.f_bavail * stats.f_frsize
+
+    def create_internal_topic(self, name: str, done: Callable[[ErrorCode], None]) -> None:
+        """Create `__consumer_offsets` or another topic of our own, unless it is there; `done` gets the outcome."""
+        self.internal_topics.create(name, done)
+
+    # Metadata
+
+    def on_image(self, callback: Callable[[MetadataImage], None]) -> Callable[[], None]:
+        """Call back with each new image, and again when partitions were opened; returns how to end that."""
+        key = object()
+        self._image_callbacks[key] = callback
+
+        def stop() -> None:
+            self._image_callbacks.pop(key, None)
+
+        return stop
+
+    def _image_came(self, image: MetadataImage, changed: frozenset[uuid.UUID]) -> None:
+        self.image = image
+        self._changed.update(changed)
+        if not self._loaded:
+            if not self._loading:
+                self._load()
+            return
+        self._apply()
+
+    def _load(self) -> None:
+        """The first image is there: open the logs that lie on the disk, with their topics' configs."""
+        self._loading = True
+        image = self.image
+
+        def done(result: object) -> None:
+            if isinstance(result, Exception):
+                self._failed(UserError(f"the logs in {self.data_dir} cannot be opened: {result}", exit_code=3))
+                return
+            self._loaded = True
+            self.partitions.put_strays_away(self.image)
+            self._changed.update(self.image.topics_by_id)
+            self._apply()
+
+        self.background.run(lambda: self.logs.load_all(lambda topic: self.partitions.config_of(image, topic)), done)
+
+    def _apply(self) -> None:
+        changed, self._changed = self._changed, set()
+        self.partitions.apply(self.image, sorted(changed))
+        me = self.image.brokers.get(self.broker_id)
+        self._gate.fenced(me is None or me.fenced or me.broker_epoch != self.broker_epoch)
+        self._tell()
+
+    def _opened(self) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        for callback in list(self._image_callbacks.values()):
+            try:
+                callback(self.image)
+            except Exception:
+                _log.exception("a new image could not be taken in")
+        self._report_ready()
+
+    def _report_ready(self) -> None:
+        if self._is_ready or not self._loaded or not self.partitions.serving or self.partitions.is_opening:
+            if not self._is_ready and self._loaded and not self._stopping:
+                self.background.schedule(LAST_ANSWERS_MS, self._report_ready)
+            return
+        self._is_ready = True
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLD)
+        _log.info("broker %d serves at %s", self.broker_id, self._address)
+        self._handle.ready(self._address)
+
+    # The end
+
+    def _failed(self, error: UserError) -> None:
+        self.failure = error
+        self._end()
+
+    def stop(self) -> None:
+        """Drain and end the loop."""
+        if self._stopping:
+            return
+        self._stopping = True
+        ended = False
+
+        def may_stop() -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                self.partitions.set_serving(False)
+                self.background.schedule(LAST_ANSWERS_MS, self._end)
+
+        self.background.schedule(CONTROLLED_SHUTDOWN_MS, may_stop)
+        self.controller.shut_down(may_stop)
+
+    def _end(self) -> None:
+        self._loop.stop()
+
+    def close(self) -> None:
+        """After the loop has ended: connections, logs and threads."""
+        self._care.close()
+        self.server.close()
+        self.timers.close()
+        self.background.close()
+        if hasattr(self, "controller"):
+            self.controller.close()
+        clean = self._loaded and self.failure is None
+        epoch = self.controller.broker_epoch if hasattr(self, "controller") else -1
+        self.logs.close(self.partitions.high_watermarks(), broker_epoch=epoch, clean=clean)
+
+
+def limits_of(config: BrokerConfig) -> Limits:
+    """The limits of a broker's listeners."""
+    return Limits(
+        max_frame_bytes=config.get("socket.request.max.bytes"),
+        max_connections=config.get("max.connections"),
+        max_connections_per_ip=config.get("max.connections.per.ip"),
+        connections_max_idle_ms=config.get("connections.max.idle.ms"),
+        max_in_flight=config.get("connection.max.in.flight.requests"),
+        accept_backlog=config.get("socket.listen.backlog.size"),
+    )
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it is installed, asyncio's own elsewhere."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
+    """Serve until `handle.stopping` is set. Blocks.
+
+    Raises:
+        UserError: port or data directory cannot be used (exit code 3), or the controllers refuse this broker.
+    """
+    config = BrokerConfig(settings.properties)
+    disk, clock = SystemDisk(), SystemClock()
+    cluster_id = _known_cluster_id(disk, settings.data_dir) or _cluster_id(settings, handle)
+    if cluster_id is None:
+        return
+    logs = LogManager(
+        settings.data_dir,
+        broker_id=settings.broker_id,
+        cluster_id=cluster_id,
+        clock=clock,
+        disk=disk,
+        min_free_bytes=config.get("log.dir.min.free.bytes"),
+        producer_id_expiration_ms=config.get("producer.id.expiration.ms"),
+    )
+    loop = new_event_loop()
+    broker = Broker(settings, config, loop, logs, handle, clock=clock)
+
+    def stop_when_told() -> None:
+        handle.stopping.wait()
+        broker.background.post(broker.stop)
+
+    try:
+        broker.start()
+        threading.Thread(target=stop_when_told, name="stop", daemon=True).start()
+        loop.run_forever()
+    finally:
+        broker.close()
+        loop.close()
+    if broker.failure is not None:
+        raise broker.failure
+
+
+def _known_cluster_id(disk: Disk, data_dir: Path) -> str | None:
+    """The cluster that this directory belongs to; None at its first start."""
+    try:
+        stored = read_properties(disk, data_dir / META_PROPERTIES_FILE)
+    except OSError as error:
+        raise UserError(f"cannot use the data folder {data_dir}: {error.strerror}", exit_code=3) from error
+    return None if stored is None else stored.get("cluster.id")
+
+
+def _cluster_id(settings: BrokerSettings, handle: ProcessHandle) -> str | None:
+    """At a broker's very first start: the id that the first controller put into the store. None when told to stop."""
+    store: ObjectStore = open_store(settings.object_store)
+    waited_s = 0.0
+    while waited_s < CLUSTER_ID_WAIT_S:
+        try:
+            return bytes(store.get(CLUSTER_ID).data).decode("ascii").strip()
+        except (ObjectNotFound, StoreUnavailable):
+            pass
+        if handle.stopping.wait(CLUSTER_ID_POLL_S):
+            return None
+        waited_s += CLUSTER_ID_POLL_S
+    raise UserError(f"no controller has begun a cluster in {settings.object_store} within {CLUSTER_ID_WAIT_S:.0f} s")

@@ -1,0 +1,70 @@
+"""Topics of our own, created when they are first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from appliance.base.config import BrokerConfig
+from appliance.base.errors import ErrorCode
+from appliance.server.context import Broker
+from appliance.server.topic_waits import when_topics_are_there
+from appliance.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+
+
+class InternalTopics:
+    """Asks the controller once, however many wait."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._waiting: dict[str, list[Callable[[ErrorCode], None]]] = {}
+
+    def create(self, name: str, done: Callable[[ErrorCode], None]) -> None:
+        """Create the topic unless it is there; `done` gets NONE once this broker's image has it."""
+        if name in self._broker.image.topics:
+            done(ErrorCode.NONE)
+            return
+        waiting = self._waiting.get(name)
+        if waiting is not None:
+            waiting.append(done)
+            return
+        self._waiting[name] = [done]
+        request = CreateTopicsRequest(topics=[internal_topic(name, self._broker.config)])
+        self._broker.controller.call(request, lambda response: self._created(name, response))
+
+    def _created(self, name: str, response: object) -> None:
+        if not isinstance(response, CreateTopicsResponse):
+            self._finish(name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        error = ErrorCode(cast(int, response.topics[0].error_code))
+        if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            self._finish(name, error)
+            return
+        when_topics_are_there(self._broker, [name], lambda: self._finish(name, ErrorCode.NONE))
+
+    def _finish(self, name: str, error: ErrorCode) -> None:
+        for done in self._waiting.pop(name, []):
+            done(error)
+
+
+def internal_topic(name: str, config: BrokerConfig) -> CreatableTopic:
+    """Partitions and configs of a topic of our own, as Kafka gives them. Compacted topics are never tiered."""
+    configs = {"cleanup.policy": "compact", "compression.type": "producer"}
+    partitions = -1
+    if name == CONSUMER_OFFSETS:
+        partitions = config.get("offsets.topic.num.partitions")
+        configs["segment.bytes"] = str(config.get("offsets.topic.segment.bytes"))
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        # One replica, until partitions can have more.
+        replication_factor=1,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )

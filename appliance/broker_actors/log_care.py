@@ -1,0 +1,192 @@
+"""What a broker's logs need now and then: flushes, checkpoints, retention, rolls, and files whose time has come.
+
+The loop only decides; files are written, flushed and unlinked in a helper thread, one job of a kind at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from appliance.base.background import Background
+from appliance.base.clock import Clock
+from appliance.base.config import BrokerConfig
+from appliance.base.errors import KafkaError
+from appliance.broker_actors.hosted_partition import HostedPartition
+from appliance.broker_actors.partition_host import PartitionHost
+from appliance.log.errors import LogWriteFailed
+from appliance.log.flush import Flush
+from appliance.log.log_manager import LogManager
+
+_log = logging.getLogger(__name__)
+
+FLUSH_LOOK_INTERVAL_MS = 1_000
+"""How often logs are asked whether they want a flush (`log.flush.scheduler.interval.ms`, if that is shorter)."""
+UNLINK_INTERVAL_MS = 5_000
+SPACE_INTERVAL_MS = 1_000
+FLUSHES_PER_ROUND_MAX = 100
+"""Logs that are flushed in one round; the others have their turn in the next."""
+
+
+class LogCare:
+    """Runs on the loop's timers. `start` once, `close` before the logs close."""
+
+    def __init__(
+        self,
+        partitions: PartitionHost,
+        logs: LogManager,
+        config: BrokerConfig,
+        clock: Clock,
+        background: Background,
+    ) -> None:
+        self._partitions = partitions
+        self._logs = logs
+        self._config = config
+        self._clock = clock
+        self._background = background
+        self._busy: set[str] = set()
+        self._closed = False
+
+    def start(self) -> None:
+        config = self._config
+        flush_ms = min(FLUSH_LOOK_INTERVAL_MS, config.get("log.flush.scheduler.interval.ms"))
+        self._every(flush_ms, self._flush_due)
+        self._every(config.get("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint)
+        self._every(config.get("log.retention.check.interval.ms"), self._retain)
+        self._every(config.get("producer.id.expiration.check.interval.ms"), self._expire_producers)
+        self._every(UNLINK_INTERVAL_MS, self._unlink)
+        self._every(SPACE_INTERVAL_MS, self._look_at_space)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _every(self, interval_ms: int, work: Callable[[], None]) -> None:
+        def fire() -> None:
+            if self._closed:
+                return
+            self._background.schedule(interval_ms, fire)
+            work()
+
+        self._background.schedule(interval_ms, fire)
+
+    def _once_at_a_time(self, kind: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        if kind in self._busy:
+            return
+        self._busy.add(kind)
+
+        def finished(result: Any) -> None:
+            self._busy.discard(kind)
+            done(result)
+
+        self._background.run(work, finished)
+
+    # Flushes and checkpoints
+
+    def _flush_due(self) -> None:
+        if "flush" in self._busy:
+            return
+        now_ms = self._clock.now_ms()
+        prepared: list[tuple[HostedPartition, Flush]] = []
+        for hosted in list(self._partitions):
+            if len(prepared) == FLUSHES_PER_ROUND_MAX:
+                break
+            if hosted.dirty or hosted.offline or not hosted.log.flush_due(now_ms):
+                continue
+            try:
+                # The active segment is flushed only where the topic asks for it.
+                wants_all = (
+                    hosted.log.log_end_offset - hosted.log.recovery_point >= hosted.config.flush_messages
+                    or hosted.config.flush_ms < now_ms
+                )
+                flush = hosted.log.prepare_flush(include_active=wants_all)
+            except LogWriteFailed as error:
+                self._partitions.write_failed(error)
+                return
+            if flush is not None:
+                prepared.append((hosted, flush))
+        if prepared:
+            self._once_at_a_time("flush", lambda: _run_flushes(prepared), self._flushed)
+
+    def _flushed(self, results: list[tuple[HostedPartition, Flush, OSError | None]] | Exception) -> None:
+        if isinstance(results, Exception):
+            _log.error("logs could not be flushed: %s", results)
+            return
+        for hosted, flush, error in results:
+            if error is None:
+                hosted.log.flushed(flush)
+            else:
+                self._partitions.write_failed(hosted.log.flush_failed(flush, error))
+
+    def _checkpoint(self) -> None:
+        if "checkpoint" in self._busy:
+            return
+        write = self._logs.checkpoint(self._partitions.high_watermarks())
+
+        def done(result: Exception | None) -> None:
+            if result is not None:
+                _log.error("the checkpoints could not be written: %s", result)
+
+        self._once_at_a_time("checkpoint", write, done)
+
+    # Retention
+
+    def _retain(self) -> None:
+        now_ms = self._clock.now_ms()
+        for hosted in list(self._partitions):
+            if hosted.is_leader and not hosted.offline and not hosted.dirty:
+                try:
+                    retain(hosted, now_ms)
+                except LogWriteFailed as error:
+                    self._partitions.write_failed(error)
+                except (KafkaError, OSError) as error:
+                    _log.error("retention of %s-%d: %s", hosted.topic, hosted.partition, error)
+
+    def _expire_producers(self) -> None:
+        now_ms = self._clock.now_ms()
+        for hosted in list(self._partitions):
+            hosted.log.expire_producers(now_ms)
+
+    def _unlink(self) -> None:
+        if "unlink" in self._busy:
+            return
+        paths = self._logs.due_deletions(self._clock.now_ms())
+
+        def done(result: Exception | None) -> None:
+            if result is not None:
+                _log.error("deleted files could not be removed: %s", result)
+
+        if paths:
+            self._once_at_a_time("unlink", lambda: self._logs.unlink(paths), done)
+
+    def _look_at_space(self) -> None:
+        self._once_at_a_time("space", self._logs.check_space, lambda _: self._partitions.writability_changed())
+
+
+def retain(hosted: HostedPartition, now_ms: int) -> None:
+    """Delete what `retention.ms` and `retention.bytes` no longer keep, in a log whose records lie only here.
+
+    The tier keeps count of its own topics' records, and tells which local copies may go.
+    """
+    if hosted.config.remote_storage_enable:
+        return
+    log = hosted.log
+    end = log.retention_deletable(now_ms, hosted.high_watermark)
+    if end > log.segments[0].base_offset:
+        log.raise_log_start(end)
+        count = log.delete_local_segments_below(end)
+        _log.info("%s-%d: %d segments below offset %d deleted by retention", hosted.topic, hosted.partition, count, end)
+
+
+def _run_flushes(
+    prepared: list[tuple[HostedPartition, Flush]],
+) -> list[tuple[HostedPartition, Flush, OSError | None]]:
+    """Runs in a helper thread."""
+    results: list[tuple[HostedPartition, Flush, OSError | None]] = []
+    for hosted, flush in prepared:
+        try:
+            flush.run()
+            results.append((hosted, flush, None))
+        except OSError as error:
+            results.append((hosted, flush, error))
+    return results

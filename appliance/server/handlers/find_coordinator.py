@@ -1,0 +1,67 @@
+"""FindCoordinator, versions 0 to 6: the leader of the partition of `__consumer_offsets` that a group belongs to.
+
+- The topic is created when the first group asks; until it has a leader the answer is COORDINATOR_NOT_AVAILABLE, with
+  which every client tries again.
+- Transactions and share groups have no coordinator here yet.
+v4 many keys in one request (KIP-699)
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from appliance.base.errors import ErrorCode
+from appliance.coordinator.partitioner import partition_for
+from appliance.server.context import Broker
+from appliance.server.handlers.group_calls import coordinators_of
+from appliance.server.requests import Request
+from appliance.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from appliance.wire.schema import Struct
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+MANY_KEYS_SINCE = 4
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+def handle(broker: Broker, request: Request) -> Struct:
+    body = cast(FindCoordinatorRequest, request.body)
+    if request.api_version >= MANY_KEYS_SINCE:
+        return FindCoordinatorResponse(
+            coordinators=[_find(broker, body.key_type, key) for key in body.coordinator_keys]
+        )
+    found = _find(broker, body.key_type, body.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def failed(request: Request, code: ErrorCode, message: str | None) -> FindCoordinatorResponse:
+    """The answer when everything failed alike."""
+    body = cast(FindCoordinatorRequest, request.body)
+    if request.api_version < MANY_KEYS_SINCE:
+        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, port=-1)
+    return FindCoordinatorResponse(coordinators=[_nobody(key, code, message) for key in body.coordinator_keys])
+
+
+def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
+    if key_type == TRANSACTION:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Transactions are not served.")
+    if key_type != GROUP:
+        return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
+    topic = broker.image.topics.get(OFFSETS_TOPIC)
+    if topic is None or not topic.partitions:
+        coordinators_of(broker).create_topic()
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created.")
+    partition = topic.partitions[partition_for(key, len(topic.partitions))]
+    leader = broker.image.brokers.get(partition.leader)
+    if leader is None or leader.fenced:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator's partition has no leader.")
+    return Coordinator(key=key, node_id=leader.broker_id, host=leader.host, port=leader.port, error_message=None)
+
+
+def _nobody(key: str, code: ErrorCode, message: str | None) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=message)
