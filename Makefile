@@ -2,7 +2,8 @@
 
 PYTEST := .venv/bin/python -m pytest
 OURS := appliance connectors spark tools
-SEEDS ?= 50
+SEEDS ?= 500
+WORKERS ?= 2
 ARGS ?=
 
 .PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-spark lock clean
@@ -47,7 +48,7 @@ lint: setup
 	.venv/bin/lint-imports
 
 test: setup-test lint
-	$(PYTEST) -m "not soak" --durations=15 $(ARGS)
+	$(PYTEST) -m "not soak" -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=15 $(ARGS)
 
 sim: setup
 	SEEDS=$(SEEDS) $(PYTEST) tests/simulation $(ARGS)

@@ -15,8 +15,8 @@ import pytest
 
 from tests.support.kafka_peer import KafkaPeer
 
-# With several workers a group of tests stays on one of them, in order; groups start in the order of this list, long ones
-# first. What costs much to start (a cluster, a Kafka) is started once that way.
+# With several workers a group of tests stays on one of them, so that what costs much to start is started once. Other
+# tests are grouped by file. Groups start in the order of this list, the long ones first.
 LONG_GROUPS = ("terraform", "spark", "ray", "java")
 
 SKIPS_ALLOWED = Path(__file__).parent / "skips.allow"
