@@ -5,13 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from appliance.records.batch import parse_header
 from appliance.records.reader import read_records
 from appliance.wire.schema import WireError
-
-R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
@@ -26,15 +23,15 @@ class LoadSummary:
     """Records of a kind or version that we do not know, or that cannot be read."""
 
 
-def load(
-    batches: Iterable[memoryview | bytes],
-    decode: Callable[[bytes, bytes | None], R | None],
-    replay: Callable[[R], None],
-) -> LoadSummary:
+def load(batches: Iterable[memoryview | bytes], replay: Callable[[bytes, bytes | None], bool]) -> LoadSummary:
     """Replay all records of the given batches, in order.
 
-    A record that `decode` answers with None, or cannot read, is left out: one bad record must not keep every group of
-    its partition from being served.
+    Args:
+        replay: takes key and value; false if it does not know that kind of record. One that it cannot read (WireError)
+            is left out too: one bad record must not keep every group of its partition from being served.
+
+    Raises:
+        CorruptBatch: a batch does not hold the records that it promises.
     """
     summary = LoadSummary()
     for batch in batches:
@@ -44,12 +41,10 @@ def load(
         for raw in read_records(batch):
             summary.records += 1
             try:
-                record = decode(raw.key, raw.value) if raw.key is not None else None
+                is_known = raw.key is not None and replay(raw.key, raw.value)
             except WireError as error:
                 _log.warning("record at offset %d cannot be read and is left out: %s", raw.offset, error)
-                record = None
-            if record is None:
+                is_known = False
+            if not is_known:
                 summary.skipped += 1
-            else:
-                replay(record)
     return summary

@@ -40,7 +40,9 @@ _BATCH_OVERHEAD_BYTES = 128
 class Machine(Protocol[R]):
     """What decides. Its stored state changes in `replay` only."""
 
-    deadlines: Deadlines[Any, Any]
+    @property
+    def deadlines(self) -> Deadlines[Any, Any]:
+        """What the machine waits for."""
 
     def handle(self, call: Call, now: Moment) -> list[Effect[R]]:
         """Decide a request."""
@@ -77,6 +79,8 @@ class ShardLimits:
     """Writes that wait or are under way; more are refused with COORDINATOR_NOT_AVAILABLE."""
     parked_calls_max: int = 1_000
     """Calls that wait for earlier writes of their key; more are refused likewise."""
+    codec: int = 0
+    """How batches are compressed: `offsets.topic.compression.codec`."""
     write_timeout_ms: int = 5_000
     """`offsets.commit.timeout.ms`."""
 
@@ -172,7 +176,7 @@ class CoordinatorShard(Generic[R]):
                 break
             parts.append(self._queue.popleft())
         records = [(now.wall_ms, key, value, ()) for part in parts for key, value in part.encoded]
-        batch = Batch(build_batch(records), parts)
+        batch = Batch(build_batch(records, codec=self.limits.codec), parts)
         for part in parts:
             part.encoded = []
         self._under_way.append(batch)

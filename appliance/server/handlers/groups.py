@@ -25,7 +25,7 @@ from appliance.wire.schema import Struct
 
 NOT_FOUND_SINCE = 6
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: all that there is for groups, where nothing is forbidden."""
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all there is for groups, where nothing is forbidden."""
 
 
 def group_handlers() -> dict[int, HandlerEntry]:

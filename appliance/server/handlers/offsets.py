@@ -1,4 +1,4 @@
-"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0: topics are looked up here, the group's coordinator does the rest.
+"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0: topics are looked up here, a coordinator does the rest.
 
 - A partition that does not exist is answered with UNKNOWN_TOPIC_OR_PARTITION, an unknown topic id with
   UNKNOWN_TOPIC_ID (from v10, KIP-848); the other partitions of the request go on.
