@@ -20,7 +20,7 @@ from appliance.log.errors import LogWriteFailed, OffsetOutOfRange
 from appliance.log.indexes import OffsetIndex, TimeIndex
 from appliance.log.leader_epochs import LeaderEpochCache
 from appliance.log.open_files import OpenFiles
-from appliance.log.producer_state import ProducerEntry, ProducerState
+from appliance.log.producer_state import Producer, ProducerState
 from appliance.log.segment import KNOWN_BOUNDARIES_MAX, Segment
 from appliance.records.batch import BatchHeader
 from appliance.records.control import read_marker
@@ -41,7 +41,7 @@ class _StagedRoll(NamedTuple):
 
     pieces_before: int
     following: Segment
-    producers: dict[int, ProducerEntry]
+    producers: dict[int, Producer]
     max_timestamp: int
     max_timestamp_offset: int
 
@@ -97,7 +97,7 @@ class Appender:
         self._randomness = randomness
         self._writev = disk.writev
         self._producer_undo = self.producer_state.undo
-        self._pending_snapshots: dict[int, dict[int, ProducerEntry]] = {}
+        self._pending_snapshots: dict[int, dict[int, Producer]] = {}
         """Producers at the rolls whose snapshot files are not written yet."""
         self._file_created = False
         self._failed = False
@@ -227,7 +227,7 @@ class Appender:
             roll = _StagedRoll(
                 len(self._staged),
                 segment,
-                dict(self.producer_state.entries),
+                self.producer_state.copy(),
                 self._max_timestamp,
                 self._max_timestamp_offset,
             )
@@ -401,6 +401,6 @@ class Appender:
             self._add_segment(self.log_end_offset)
         except OSError as error:
             raise LogWriteFailed(f"rolling {active.path}", error) from error
-        self._pending_snapshots[self.log_end_offset] = dict(self.producer_state.entries)
+        self._pending_snapshots[self.log_end_offset] = self.producer_state.copy()
         self._set_end(self.log_end_offset)
         return active

@@ -9,7 +9,7 @@ from pathlib import Path
 from appliance.base.disk import Disk
 from appliance.log.checkpoints import LEADER_EPOCH_FILE, epochs_to_bytes, replace_file
 from appliance.log.producer_snapshot import snapshot_to_bytes
-from appliance.log.producer_state import ProducerEntry, snapshot_of
+from appliance.log.producer_state import Producer, snapshot_of
 from appliance.log.segment import Segment, file_stem
 
 
@@ -26,7 +26,7 @@ class Flush:
     end_offset: int
     """The recovery point once it is done."""
     segments: list[Segment]
-    snapshots: dict[int, dict[int, ProducerEntry]] = field(default_factory=dict)
+    snapshots: dict[int, dict[int, Producer]] = field(default_factory=dict)
     """Producers as they were at these offsets (segment rolls)."""
     epochs: list[tuple[int, int]] | None = None
     """The leader epochs, if the file does not show them."""

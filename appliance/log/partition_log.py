@@ -395,7 +395,7 @@ class PartitionLog(Appender):
     def producer_snapshot_at(self, offset: int) -> bytes | None:
         """The content of Kafka's `.snapshot` at a segment's end or the log's; None if none was taken there."""
         if offset == self.log_end_offset and not self._staged:
-            return snapshot_to_bytes(snapshot_of(self.producer_state.entries))
+            return snapshot_to_bytes(snapshot_of(self.producer_state.copy()))
         entries = self._pending_snapshots.get(offset)
         if entries is not None:
             return snapshot_to_bytes(snapshot_of(entries))
@@ -502,7 +502,7 @@ class PartitionLog(Appender):
                 active.time_index.append_if_later(
                     active.max_timestamp, active.max_timestamp_offset - active.base_offset
                 )
-                self._pending_snapshots[self.log_end_offset] = dict(self.producer_state.entries)
+                self._pending_snapshots[self.log_end_offset] = self.producer_state.copy()
                 self.flush()
         finally:
             for segment in self.segments:

@@ -17,21 +17,19 @@ from typing import NamedTuple
 from appliance.base.errors import ErrorCode
 from appliance.log.indexes import AbortedTransaction
 from appliance.log.producer_snapshot import SnapshotEntry
-from appliance.records.batch import BatchHeader
+from appliance.records.batch import TRANSACTIONAL_MASK, BatchHeader
 from appliance.records.control import EndTransactionMarker
 
 REMEMBERED_BATCHES = 5
 _SEQUENCE_MASK = 0x7FFFFFFF
 
 
-class RememberedBatch(NamedTuple):
-    """One of the last batches of a producer."""
+RememberedBatch = tuple[int, int, int, int, int]
+"""Base sequence, last sequence, base offset, last offset, timestamp. Plain, because one is made per append."""
 
-    base_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
-    timestamp: int
+
+Producer = tuple[int, int, int, int, int, tuple[RememberedBatch, ...]]
+"""The fields of a ProducerEntry. Plain as well, for the same reason."""
 
 
 class ProducerEntry(NamedTuple):
@@ -62,29 +60,41 @@ class CompletedTransaction(NamedTuple):
     is_commit: bool
 
 
-_new_tuple = tuple.__new__
+_NO_BATCH: RememberedBatch = (-1, -1, -1, -1, -1)
 
 
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_completed", "_ongoing", "entries", "undo")
+    __slots__ = ("_completed", "_ongoing", "_producers", "undo")
 
     def __init__(self) -> None:
-        self.entries: dict[int, ProducerEntry] = {}
-        self.undo: list[tuple[int, ProducerEntry | None]] = []
+        self._producers: dict[int, Producer] = {}
+        self.undo: list[tuple[int, Producer | None]] = []
         """What entries were before the updates that are not written yet. The log clears it after each write."""
         self._ongoing: dict[int, int] = {}
         """First offset of each open transaction, in offset order, and its producer."""
         self._completed: list[CompletedTransaction] = []
         """Ended, but the marker is not below the high watermark yet: not stable for readers."""
 
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    @property
+    def entries(self) -> dict[int, ProducerEntry]:
+        """All producers by id; made anew for each caller."""
+        return {producer_id: ProducerEntry(*producer) for producer_id, producer in self._producers.items()}
+
+    def copy(self) -> dict[int, Producer]:
+        """The producers as they are now, for `snapshot_of`."""
+        return dict(self._producers)
+
     def check(self, header: BatchHeader) -> Duplicate | ErrorCode | None:
         """Whether a client's batch may be appended: None if so, else the code to answer, or the batch it repeats.
 
         Batches without a producer id need not be asked about. Costs one dict lookup for a batch in sequence.
         """
-        entry = self.entries.get(header[9])
+        entry = self._producers.get(header[9])
         if entry is None:
             return None
         epoch, sequence = header[10], header[11]
@@ -92,7 +102,7 @@ class ProducerState:
             last_sequence = entry[1]
             if sequence == last_sequence + 1:
                 return None
-            repeated = self._repeated(entry, header)
+            repeated = _repeated(entry[5], header)
             if repeated is not None:
                 return repeated
             if sequence == 0 and last_sequence == _SEQUENCE_MASK:
@@ -102,50 +112,47 @@ class ProducerState:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return None if sequence == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    @staticmethod
-    def _repeated(entry: ProducerEntry, header: BatchHeader) -> Duplicate | None:
-        base_sequence, last_sequence = header.base_sequence, header.last_sequence
-        for batch in entry.batches:
-            if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
-                return Duplicate(batch.base_offset, batch.last_offset, batch.timestamp)
-        return None
-
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """Note a data batch that is appended at `base_offset`. It has been checked, or another leader checked it."""
+        # This runs for each batch of an idempotent producer, so for most. The fields are those of BatchHeader.
         producer_id, epoch, sequence, last_offset_delta = header[9], header[10], header[11], header[6]
-        entry = self.entries.get(producer_id)
-        self.undo.append((producer_id, entry))
+        producers = self._producers
+        known = producers.get(producer_id)
+        self.undo.append((producer_id, known))
         last_sequence = (sequence + last_offset_delta) & _SEQUENCE_MASK
-        batch = _new_tuple(
-            RememberedBatch, (sequence, last_sequence, base_offset, base_offset + last_offset_delta, now_ms)
-        )
-        if entry is None:
-            first, coordinator_epoch = -1, -1
-            batches: tuple[RememberedBatch, ...] = (batch,)
+        batch = (sequence, last_sequence, base_offset, base_offset + last_offset_delta, now_ms)
+        batches: tuple[RememberedBatch, ...]
+        if known is None:
+            first, coordinator_epoch, batches = -1, -1, (batch,)
         else:
-            first, coordinator_epoch = entry[3], entry[4]
-            batches = (*entry[5][1 - REMEMBERED_BATCHES :], batch) if epoch == entry[0] else (batch,)
-        if header[5] & 0x10 and first < 0:
+            known_epoch, _, _, first, coordinator_epoch, batches = known
+            if epoch != known_epoch:
+                batches = (batch,)
+            elif len(batches) < REMEMBERED_BATCHES:
+                batches = (*batches, batch)
+            else:
+                _, second, third, fourth, fifth = batches
+                batches = (second, third, fourth, fifth, batch)
+        if header[5] & TRANSACTIONAL_MASK and first < 0:
             first = base_offset
             self._ongoing[base_offset] = producer_id
-        self.entries[producer_id] = _new_tuple(
-            ProducerEntry, (epoch, last_sequence, now_ms, first, coordinator_epoch, batches)
-        )
+        producers[producer_id] = (epoch, last_sequence, now_ms, first, coordinator_epoch, batches)
 
     def end_transaction(
         self, header: BatchHeader, marker: EndTransactionMarker, offset: int, now_ms: int
     ) -> AbortedTransaction | None:
         """Note a marker that is appended at `offset`; returns what belongs into the transaction index."""
         producer_id, epoch = header.producer_id, header.producer_epoch
-        entry = self.entries.get(producer_id)
-        self.undo.append((producer_id, entry))
-        first = -1 if entry is None else entry.transaction_first_offset
-        if entry is not None and entry.epoch == epoch:
-            last_sequence, batches = entry.last_sequence, entry.batches
-        else:
-            # The coordinator raised the epoch with the marker: the next batch begins at sequence 0.
-            last_sequence, batches = -1, ()
-        self.entries[producer_id] = ProducerEntry(epoch, last_sequence, now_ms, -1, marker.coordinator_epoch, batches)
+        known = self._producers.get(producer_id)
+        self.undo.append((producer_id, known))
+        first, last_sequence = -1, -1
+        batches: tuple[RememberedBatch, ...] = ()
+        if known is not None:
+            first = known[3]
+            # With a raised epoch (by the coordinator) the next batch begins at sequence 0.
+            if known[0] == epoch:
+                last_sequence, batches = known[1], known[5]
+        self._producers[producer_id] = (epoch, last_sequence, now_ms, -1, marker.coordinator_epoch, batches)
         if first < 0:
             return None
         self._ongoing.pop(first, None)
@@ -157,8 +164,8 @@ class ProducerState:
 
     def coordinator_epoch_of(self, producer_id: int) -> int:
         """Of the newest marker; a marker with a lower one is a zombie's. -1: no marker was seen."""
-        entry = self.entries.get(producer_id)
-        return -1 if entry is None else entry.coordinator_epoch
+        known = self._producers.get(producer_id)
+        return -1 if known is None else known[4]
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
@@ -179,28 +186,35 @@ class ProducerState:
 
     def take_back(self, end_offset: int) -> None:
         """Undo the updates since the last write, which failed; the log ends at `end_offset` again."""
-        for producer_id, entry in reversed(self.undo):
-            if entry is None:
-                self.entries.pop(producer_id, None)
+        for producer_id, known in reversed(self.undo):
+            if known is None:
+                self._producers.pop(producer_id, None)
             else:
-                self.entries[producer_id] = entry
+                self._producers[producer_id] = known
         self.undo.clear()
         self._completed = [ended for ended in self._completed if ended.last_offset < end_offset]
-        self._ongoing = _ongoing_in(self.entries)
+        self._ongoing = _ongoing_in(self._producers)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that were idle for `producer.id.expiration.ms` and have no open transaction; how many."""
-        expired = [
+        return self._forget(now_ms - expiration_ms)
+
+    def forget_idle(self) -> int:
+        """Forget all producers without an open transaction: what is known of them cannot be trusted."""
+        return self._forget(None)
+
+    def _forget(self, idle_since_ms: int | None) -> int:
+        forgotten = [
             producer_id
-            for producer_id, entry in self.entries.items()
-            if entry.transaction_first_offset < 0 and now_ms - entry.timestamp >= expiration_ms
+            for producer_id, (_, _, timestamp, first, _, _) in self._producers.items()
+            if first < 0 and (idle_since_ms is None or timestamp <= idle_since_ms)
         ]
-        for producer_id in expired:
-            del self.entries[producer_id]
-        return len(expired)
+        for producer_id in forgotten:
+            del self._producers[producer_id]
+        return len(forgotten)
 
     def clear(self) -> None:
-        self.entries.clear()
+        self._producers.clear()
         self.undo.clear()
         self._ongoing = {}
         self._completed = []
@@ -213,12 +227,8 @@ class ProducerState:
             if saved.last_offset >= 0:
                 base_sequence = (saved.last_sequence - saved.offset_delta) & _SEQUENCE_MASK
                 base_offset = saved.last_offset - saved.offset_delta
-                batches = (
-                    RememberedBatch(
-                        base_sequence, saved.last_sequence, base_offset, saved.last_offset, saved.timestamp
-                    ),
-                )
-            self.entries[saved.producer_id] = ProducerEntry(
+                batches = ((base_sequence, saved.last_sequence, base_offset, saved.last_offset, saved.timestamp),)
+            self._producers[saved.producer_id] = (
                 saved.epoch,
                 saved.last_sequence,
                 saved.timestamp,
@@ -226,29 +236,37 @@ class ProducerState:
                 saved.coordinator_epoch,
                 batches,
             )
-        self._ongoing = _ongoing_in(self.entries)
+        self._ongoing = _ongoing_in(self._producers)
 
 
-def _ongoing_in(entries: dict[int, ProducerEntry]) -> dict[int, int]:
-    pairs = [(entry.transaction_first_offset, producer_id) for producer_id, entry in entries.items()]
+def _repeated(batches: tuple[RememberedBatch, ...], header: BatchHeader) -> Duplicate | None:
+    base_sequence, last_sequence = header.base_sequence, header.last_sequence
+    for first, last, base_offset, last_offset, timestamp in batches:
+        if first == base_sequence and last == last_sequence:
+            return Duplicate(base_offset, last_offset, timestamp)
+    return None
+
+
+def _ongoing_in(producers: dict[int, Producer]) -> dict[int, int]:
+    pairs = [(producer[3], producer_id) for producer_id, producer in producers.items()]
     return {first: producer_id for first, producer_id in sorted(pairs) if first >= 0}
 
 
-def snapshot_of(entries: dict[int, ProducerEntry]) -> list[SnapshotEntry]:
-    """The entries, or a copy of them, as a snapshot holds them."""
+def snapshot_of(producers: dict[int, Producer]) -> list[SnapshotEntry]:
+    """What `ProducerState.copy` returned, as a snapshot file holds it."""
     saved = []
-    for producer_id, entry in entries.items():
-        last = entry.batches[-1] if entry.batches else None
+    for producer_id, (epoch, last_sequence, timestamp, first, coordinator_epoch, batches) in producers.items():
+        _, _, base_offset, last_offset, _ = batches[-1] if batches else _NO_BATCH
         saved.append(
             SnapshotEntry(
                 producer_id,
-                entry.epoch,
-                entry.last_sequence,
-                last.last_offset if last else -1,
-                last.last_offset - last.base_offset if last else 0,
-                entry.timestamp,
-                entry.coordinator_epoch,
-                entry.transaction_first_offset,
+                epoch,
+                last_sequence,
+                last_offset,
+                last_offset - base_offset,
+                timestamp,
+                coordinator_epoch,
+                first,
             )
         )
     return saved

@@ -311,9 +311,7 @@ def _replay_producers(segment: Segment, start: int, checked_from: int, state: Pr
     except CorruptBatch as error:
         # What the damage hides could make every later batch of a producer look out of order: forget, and take any.
         logger.error("%s: producers are forgotten: %s", segment.path, error)
-        for producer_id, entry in list(state.entries.items()):
-            if entry.transaction_first_offset < 0:
-                del state.entries[producer_id]
+        state.forget_idle()
 
 
 def recover_epochs(stored: list[tuple[int, int]] | None, log: RecoveredLog, cache: LeaderEpochCache) -> None:

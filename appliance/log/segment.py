@@ -147,7 +147,7 @@ class Segment:
         self._files.close(self)
 
     def retain(self) -> None:
-        """Keep the file readable until `release`. Also for helper threads: nothing comes between the two halves of +=."""
+        """Keep the file readable until `release`. Helper threads may too: nothing comes between the halves of a +=."""
         self.references += 1
 
     def release(self) -> None:
