@@ -52,19 +52,18 @@ class FileBody:
     Reads by `pread` and never by a memory map: a file that somebody truncates meanwhile is then an error, not SIGBUS.
     """
 
-    def __init__(self, descriptor: int, file_length: int, tail: bytes) -> None:
+    def __init__(
+        self, descriptor: int, file_length: int, tail: bytes, cancelled: threading.Event | None = None
+    ) -> None:
+        """Once `cancelled` is set, the next read fails with BodyCancelled."""
         self._descriptor = descriptor
         self._file_length = file_length
         self._tail = tail
-        self._cancelled = threading.Event()
+        self._cancelled = cancelled
         self.size = file_length + len(tail)
 
-    def cancel(self) -> None:
-        """Make the next read fail; any thread may call it."""
-        self._cancelled.set()
-
     def read_at(self, position: int, length: int) -> bytes:
-        if self._cancelled.is_set():
+        if self._cancelled is not None and self._cancelled.is_set():
             raise BodyCancelled("the upload's deadline is over")
         if position >= self._file_length:
             start = position - self._file_length

@@ -42,6 +42,8 @@ class LogFacts:
     retention_ms: int
     retention_bytes: int
     max_lag_ms: int
+    local_expired_end: int = 0
+    """Up to where retention would empty the local log, if there were no tier."""
     copy_enabled: bool = True
     drop_tier: bool = False
     """Tiering was turned off and what is in the tier shall go (`remote.log.delete.on.disable`)."""
@@ -70,8 +72,8 @@ class UploadSegment:
     name: ObjectName
     listed_from: int
     """Where the manifest's item will begin: at or above the object's start."""
-    deadline_ms: int
-    """On the monotonic clock."""
+    timeout_ms: int
+    """Of one attempt, counted from when it is sent; then the attempt is undecided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class UploadPage:
 
     name: ObjectName
     items: tuple[Item, ...]
-    deadline_ms: int
+    timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)

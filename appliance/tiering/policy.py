@@ -70,6 +70,8 @@ from appliance.tiering.manifest import (
 from appliance.tiering.names import PAGE, SEGMENT, ObjectName
 from appliance.tiering.retention import REMOVED_MAX, expire
 
+UPLOAD_ATTEMPTS_MAX = 5
+"""So often the same bytes are sent under the same name; then the name is given up (U3)."""
 WAITING_SEGMENTS_MAX = 2
 """With so many closed segments waiting, time alone rolls no further one: a store outage must not mince the log."""
 
@@ -93,6 +95,7 @@ class TieringLimits:
     backoff_max_ms: int = 60_000
     delete_delay_ms: int = 3_600_000
     sweep_interval_ms: int = 7 * 86_400_000
+    retention_interval_ms: int = 300_000
 
 
 class TieringLeader:
@@ -129,8 +132,10 @@ class TieringLeader:
         self._failure = ""
         self._waiting = ""
         self._wait_until_ms = 0
+        self._next_retention_ms = 0
         self._failures = 0
         self._next_seq = 0
+        self._attempts = 0
         self._pages: dict[str, tuple[Item, ...]] = {}
         self._folded: tuple[PageItem, tuple[Item, ...]] | None = None
         self._deleted: set[str] = set()
@@ -191,16 +196,20 @@ class TieringLeader:
         self._waiting = ""
         if self.state is State.UNSEEDED:
             # L1: an idle partition costs no request.
-            wanted = bool(facts.closed) or facts.log_start_offset > 0 or facts.drop_tier
+            expired = facts.local_expired_end > facts.local_log_start_offset
+            wanted = bool(facts.closed) or facts.log_start_offset > 0 or facts.drop_tier or expired
             return self._ask(ReadManifest()) if wanted else []
         if facts.log_end_offset < self.tiered_end:
-            return self._stop(f"the log ends at {facts.log_end_offset}, below the tiered end {self.tiered_end}")
-        return self._expire(facts) or self._delete_garbage(facts) or self._upload(facts, now_ms) or self._rest(now_ms)
+            return self.stop(f"the log ends at {facts.log_end_offset}, below the tiered end {self.tiered_end}")
+        return self._expire(facts, now_ms) or self._delete_garbage(facts) or self._upload(facts) or self._rest(now_ms)
 
-    def _expire(self, facts: LogFacts) -> list[Effect]:
+    def _expire(self, facts: LogFacts, now_ms: int) -> list[Effect]:
         """T1, T2."""
+        if now_ms < self._next_retention_ms and facts.log_start_offset <= self.manifest.start_offset:
+            return []
         found = expire(self.manifest, facts, self._pages)
         if found is None:
+            self._next_retention_ms = now_ms + self._limits.retention_interval_ms
             return []
         if isinstance(found, PageItem):
             return self._ask(ReadPage(found))
@@ -228,7 +237,7 @@ class TieringLeader:
             return self._write(next_version(self.manifest, self.leader_epoch))
         return []
 
-    def _upload(self, facts: LogFacts, now_ms: int) -> list[Effect]:
+    def _upload(self, facts: LogFacts) -> list[Effect]:
         """U1, and pages when the list is long."""
         copy = COPY_ON if facts.copy_enabled else COPY_PAUSED
         if self.manifest.copy != copy and self.manifest.version > 0:
@@ -238,7 +247,7 @@ class TieringLeader:
             return []
         first_local = facts.closed[0].base_offset if facts.closed else facts.active_base_offset
         if first_local > self.tiered_end:
-            return self._stop(f"hole: the tier ends at {self.tiered_end}, the local log begins at {first_local}")
+            return self.stop(f"hole: the tier ends at {self.tiered_end}, the local log begins at {first_local}")
         segment = self._candidate(facts)
         if segment is None:
             return []
@@ -246,11 +255,10 @@ class TieringLeader:
         if candidates is not None:
             moved = self.manifest.items[slice(*candidates)]
             name = self._new_name(PAGE, moved[0].start, moved[-1].end)
-            return self._ask(UploadPage(name, moved, now_ms + self._limits.upload_timeout_ms))
+            return self._ask(UploadPage(name, moved, self._limits.upload_timeout_ms))
         name = self._new_name(SEGMENT, segment.base_offset, segment.next_offset)
         needed_ms = segment.size_bytes * 1_000 // self._limits.upload_min_bytes_per_second
-        deadline_ms = now_ms + self._limits.upload_timeout_ms + needed_ms
-        return self._ask(UploadSegment(name, self.tiered_end, deadline_ms))
+        return self._ask(UploadSegment(name, self.tiered_end, self._limits.upload_timeout_ms + needed_ms))
 
     def _candidate(self, facts: LogFacts) -> ClosedSegment | None:
         """The first closed segment with base ≤ tiered end < end; None with the reason when it must wait."""
@@ -301,13 +309,14 @@ class TieringLeader:
                 self._succeeded()
             case UploadUndecided(reason):
                 invariant(isinstance(request, UploadSegment | UploadPage), "an upload that was not asked for")
-                if isinstance(request, UploadSegment | UploadPage) and now_ms < request.deadline_ms:
+                self._attempts += 1
+                if isinstance(request, UploadSegment | UploadPage) and self._attempts < UPLOAD_ATTEMPTS_MAX:
                     return self._retry(request, f"uploading {request.name}: {reason}", now_ms)
                 return self._give_up(f"upload given up: {reason}", now_ms)
             case UploadFailed(reason):
                 return self._give_up(f"upload failed: {reason}", now_ms)
             case UploadConflict(reason):
-                return self._stop(reason)
+                return self.stop(reason)
             case PageRead(item, items):
                 self._succeeded()
                 self._pages[item.name] = items
@@ -337,7 +346,7 @@ class TieringLeader:
         if manifest.leader_epoch > self.leader_epoch:
             return self._depose(manifest.leader_epoch)
         if self._claimed or manifest.leader_epoch == self.leader_epoch:
-            return self._stop(
+            return self.stop(
                 f"manifest version {manifest.version} of leader epoch {manifest.leader_epoch} was written by another "
                 f"under leader epoch {self.leader_epoch}"
             )
@@ -352,9 +361,9 @@ class TieringLeader:
     def _manifest_missing(self) -> list[Effect]:
         facts = self._facts
         if self._pending is not None or self.manifest.version > 0 or facts is None:
-            return self._stop(f"the manifest, version {self.manifest.version}, is not there any more")
+            return self.stop(f"the manifest, version {self.manifest.version}, is not there any more")
         if facts.local_log_start_offset > facts.log_start_offset and not self.recovering:
-            return self._stop(
+            return self.stop(
                 f"there is no manifest, but offsets {facts.log_start_offset} to {facts.local_log_start_offset} "
                 "are not on the local disk"
             )
@@ -414,6 +423,7 @@ class TieringLeader:
     def _new_name(self, kind: str, start: int, end: int) -> ObjectName:
         name = ObjectName(kind, start, end, self.leader_epoch, self._next_seq)
         self._next_seq += 1
+        self._attempts = 0
         return name
 
     def _succeeded(self) -> None:
@@ -442,6 +452,7 @@ class TieringLeader:
         self._failure = f"the manifest belongs to leader epoch {leader_epoch}, this leader has {self.leader_epoch}"
         return [Halted(self._failure, is_fault=False)]
 
-    def _stop(self, reason: str) -> list[Effect]:
+    def stop(self, reason: str) -> list[Effect]:
+        """Something is wrong: do nothing more."""
         self.state, self._failure = State.STOPPED, reason
         return [Halted(reason, is_fault=True)]

@@ -1,13 +1,12 @@
-"""What may go: from the tier by what the manifest lists (T1, T2), from the local disk by what is tiered (D1). Pure."""
+"""What may go from the tier, by what its manifest lists (T1, T2). Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from appliance.tiering.events import ClosedSegment, LogFacts
-from appliance.tiering.manifest import GARBAGE_MAX, Garbage, Item, Manifest, PageItem, SegmentItem, cut_item
+from appliance.tiering.events import LogFacts
+from appliance.tiering.manifest import GARBAGE_MAX, Garbage, HoleItem, Item, Manifest, PageItem, SegmentItem, cut_item
 
 REMOVED_MAX = 1_000
 """Retention takes at most so many names out of the list in one swap."""
@@ -66,7 +65,8 @@ def expire(manifest: Manifest, facts: LogFacts, pages: Mapping[str, tuple[Item, 
         items = (cut_item(items[0], low), *items[1:])
         start = low
     if not items:
-        start = max(start, low)
+        # What is only local and has expired need not go up first.
+        start = max(start, low, facts.local_expired_end)
     if start <= manifest.start_offset:
         return None
     garbage = manifest.garbage + tuple(Garbage(name, facts.wall_ms) for name in removed)
@@ -74,7 +74,9 @@ def expire(manifest: Manifest, facts: LogFacts, pages: Mapping[str, tuple[Item, 
 
 
 def _goes(item: Item, facts: LogFacts, total: int, by_time: bool, by_size: bool) -> bool:
-    if by_time and item.max_timestamp < facts.wall_ms - facts.retention_ms:
+    # A segment without timestamps never goes by time; a range without records goes with what stands behind it.
+    known = item.max_timestamp >= 0 or isinstance(item, HoleItem)
+    if by_time and known and item.max_timestamp < facts.wall_ms - facts.retention_ms:
         return True
     return by_size and total - item.bytes >= facts.retention_bytes
 
@@ -83,40 +85,3 @@ def local_bytes_above(offset: int, facts: LogFacts) -> int:
     """Bytes of local segments with records at or above `offset`."""
     closed = sum(segment.size_bytes for segment in facts.closed if segment.next_offset > offset)
     return closed + facts.active_bytes
-
-
-class LocalSegment(ClosedSegment, Protocol):
-    @property
-    def max_timestamp(self) -> int: ...
-
-
-def local_deletable(
-    closed: Sequence[LocalSegment],
-    tiered_end: int,
-    *,
-    local_bytes: int,
-    retention_ms: int,
-    retention_bytes: int,
-    wall_ms: int,
-) -> int:
-    """Up to which offset local copies may go (D1): whole segments below the confirmed tiered end, oldest first.
-
-    `retention_ms` and `retention_bytes` are the local ones, -1 for no limit; `local_bytes` is the whole local log.
-    Returns: the end of the last segment that may go; -1 when none may.
-    """
-    offset = -1
-    for segment in closed:
-        if segment.next_offset > tiered_end:
-            break
-        by_time = retention_ms >= 0 and segment.max_timestamp < wall_ms - retention_ms
-        by_size = retention_bytes >= 0 and local_bytes - segment.size_bytes >= retention_bytes
-        if not (by_time or by_size):
-            break
-        offset = segment.next_offset
-        local_bytes -= segment.size_bytes
-    return offset
-
-
-def local_limit(local: int, whole: int) -> int:
-    """A `local.retention.*` setting; -2 follows the topic's `retention.*`."""
-    return whole if local == -2 else local

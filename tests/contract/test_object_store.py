@@ -226,9 +226,10 @@ def test_a_large_body_is_sent_from_its_file(store: BodyStore, tmp_path: Path) ->
 def test_a_cancelled_body_creates_nothing(store: BodyStore, tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(bytes(3_000_000))
+    cancelled = threading.Event()
+    cancelled.set()
     with path.open("rb") as file:
-        body = FileBody(file.fileno(), 3_000_000, b"")
-        body.cancel()
+        body = FileBody(file.fileno(), 3_000_000, b"", cancelled)
         with pytest.raises(Exception, match="deadline"):
             store.create_from("large", body)
     assert list(store.list("")) == []

@@ -105,7 +105,7 @@ def test_a_closed_segment_is_uploaded_listed_and_only_then_told() -> None:
     leader, facts = leader_of(), log_facts(closed(0, 10), active_records=3)
     seeded(leader, facts, None)
     (request,) = leader.tick(facts, 50)
-    assert request == UploadSegment(ObjectName("seg", 0, 10, 5, 0), 0, 1_050)
+    assert request == UploadSegment(ObjectName("seg", 0, 10, 5, 0), 0, 1_000)
     assert leader.tick(facts, 60) == []
     write = the_write(leader.handle(uploaded(request), 70))
     assert (write.etag, write.manifest.version, write.manifest.leader_epoch) == (None, 1, 5)
@@ -230,15 +230,16 @@ def test_a_log_below_the_tiered_end_stops() -> None:
     assert leader.state is State.STOPPED and "below the tiered end" in leader.reason
 
 
-def test_an_upload_without_answer_keeps_its_name_until_the_deadline_and_then_gives_it_up() -> None:
+def test_an_upload_without_answer_keeps_its_name_for_some_attempts_and_then_gives_it_up() -> None:
     leader, facts = leader_of(), log_facts(closed(0, 10))
     seeded(leader, facts, None)
     (first,) = leader.tick(facts, 0)
-    assert leader.handle(UploadUndecided("reset"), 100) == []
-    assert leader.tick(facts, 300) == [first]
-    leader.handle(UploadUndecided("reset"), 1_000)
+    for now_ms in range(1_000, 5_000, 1_000):
+        assert leader.handle(UploadUndecided("reset"), now_ms) == []
+        assert leader.tick(facts, now_ms + 900) == [first]
+    leader.handle(UploadUndecided("reset"), 6_000)
     assert "given up" in leader.reason
-    (second,) = leader.tick(facts, 2_000)
+    (second,) = leader.tick(facts, 7_000)
     assert isinstance(first, UploadSegment) and isinstance(second, UploadSegment)
     assert second.name == first.name._replace(seq=first.name.seq + 1)
 

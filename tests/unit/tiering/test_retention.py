@@ -4,9 +4,9 @@ from typing import Any
 
 from appliance.tiering.manifest import Garbage, HoleItem, Item, Manifest, PageItem, SegmentItem, encode_page, page_item
 from appliance.tiering.names import ObjectName
-from appliance.tiering.retention import Expiry, expire, local_deletable, local_limit
+from appliance.tiering.retention import Expiry, expire
 from tests.support.tier_objects import TOPIC, TOPIC_ID
-from tests.support.tiering_facts import FakeSegment, closed, log_facts
+from tests.support.tiering_facts import FakeSegment, log_facts
 
 
 def segment(start: int, end: int, max_timestamp: int = 0, size: int = 100) -> SegmentItem:
@@ -45,6 +45,10 @@ def test_size_counts_tier_and_local_bytes_above_the_tiered_end_once() -> None:
     assert isinstance(found, Expiry)
     assert found.start_offset == 10
     assert expire(manifest, log_facts(local, active_records=49, retention_bytes=350, log_start_offset=0), {}) is None
+
+
+def test_segments_without_timestamps_never_go_by_time() -> None:
+    assert expired(manifest_of(segment(0, 10, -1)), wall_ms=1_000, retention_ms=0) is None
 
 
 def test_no_limit_takes_nothing() -> None:
@@ -120,25 +124,9 @@ def test_turning_the_tier_off_with_delete_keeps_what_is_local() -> None:
     assert found is not None and [item.start for item in found.items] == [10]
 
 
-def deletable(segments: list[FakeSegment], tiered_end: int, **changes: int) -> int:
-    values = {"local_bytes": 100 * len(segments), "retention_ms": -1, "retention_bytes": -1, "wall_ms": 1_000}
-    return local_deletable(segments, tiered_end, **{**values, **changes})
-
-
-def test_local_copies_go_only_below_the_tiered_end() -> None:
-    segments = closed(0, 10, 20, 30)
-    assert deletable(segments, 25, retention_ms=0) == 20
-    assert deletable(segments, 9, retention_ms=0) == -1
-    assert deletable(segments, 30) == -1
-
-
-def test_local_copies_go_by_local_time_and_size_oldest_first() -> None:
-    segments = closed(0, 10, 20, 30)
-    assert deletable(segments, 30, retention_ms=850) == 10
-    assert deletable(segments, 30, retention_bytes=100) == 20
-    assert deletable(segments, 30, retention_bytes=101) == 10
-    assert deletable(segments, 30, retention_bytes=0) == 30
-
-
-def test_minus_two_follows_the_topic() -> None:
-    assert local_limit(-2, 5) == 5 and local_limit(-1, 5) == -1 and local_limit(7, 5) == 7
+def test_what_is_only_local_expires_when_nothing_older_is_left_in_the_tier() -> None:
+    manifest = manifest_of(segment(0, 10, 100))
+    young = expired(manifest, wall_ms=1_000, retention_ms=950, local_expired_end=40)
+    assert young is None
+    found = expired(manifest, wall_ms=1_000, retention_ms=850, local_expired_end=40)
+    assert found is not None and (found.start_offset, found.end_offset, found.items) == (40, 40, ())

@@ -1,0 +1,169 @@
+"""One closed segment on its way into the object store: read, indexed, wrapped and sent, in a helper thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.records.batch import CorruptBatch, split_batches
+from appliance.tiering.body import BodyCancelled, FileBody, read_exactly
+from appliance.tiering.events import Event, SegmentUploaded, UploadFailed, UploadUndecided
+from appliance.tiering.layout import (
+    AbortedTransaction,
+    CorruptObject,
+    DecidedTransaction,
+    EpochEntry,
+    Footer,
+    SegmentTail,
+    encode_tail,
+)
+from appliance.tiering.manifest import SegmentItem
+from appliance.tiering.names import ObjectName
+from appliance.tiering.scan import OpenTransaction, SegmentScan, find_markers, scan_segment
+from appliance.tiering.store_calls import StoreCalls
+
+MARKER_SEARCH_BYTES = 1 << 20
+"""How much is read at once when looking for markers behind a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A segment's file, up to what was written when the upload was prepared."""
+
+    path: Path
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSource:
+    """Everything an upload needs of the log, taken on the thread that owns the log."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partition: int
+    file: LogFile
+    following: tuple[LogFile, ...]
+    """The segments behind it, in order: markers of its transactions may lie there."""
+    open_transactions: dict[int, OpenTransaction]
+    """By producer id, at the segment's base offset."""
+    producers: bytes
+    """The producer snapshot at the segment's end; empty when there is none."""
+    epochs: tuple[EpochEntry, ...]
+    index_interval_bytes: int
+    created_ms: int
+
+
+class SegmentUpload:
+    """An upload under one name. May be attempted again and again: the bytes stay the same."""
+
+    def __init__(self, calls: StoreCalls, name: ObjectName, listed_from: int, source: SegmentSource) -> None:
+        self._calls = calls
+        self._name = name
+        self._listed_from = listed_from
+        self._source = source
+        self._built: tuple[SegmentScan, bytes] | None = None
+
+    def attempt(self, cancelled: threading.Event) -> Event:
+        """Scan the segment unless that is done, and send it. Blocks; stops soon after `cancelled` is set."""
+        try:
+            with opened(self._source.file.path) as descriptor:
+                if self._built is None:
+                    self._built = self._build(descriptor)
+                scan, tail = self._built
+                body = FileBody(descriptor, self._source.file.size_bytes, tail, cancelled)
+                failure = self._calls.create_or_compare(str(self._name), body, tail)
+        except BodyCancelled as error:
+            return UploadUndecided(str(error))
+        except (OSError, CorruptObject, CorruptBatch) as error:
+            return UploadFailed(f"{self._source.file.path.name}: {error}")
+        if failure is not None:
+            return failure
+        return SegmentUploaded(
+            SegmentItem(
+                start=self._listed_from,
+                end=self._name.end,
+                name=str(self._name),
+                size=body.size,
+                tail=len(tail),
+                data_crc32c=scan.data_crc32c,
+                max_timestamp=scan.max_timestamp,
+                records=scan.listed_records,
+            )
+        )
+
+    def _build(self, descriptor: int) -> tuple[SegmentScan, bytes]:
+        """Raises: OSError, CorruptObject, CorruptBatch."""
+        source, name = self._source, self._name
+        scan = scan_segment(
+            lambda position, length: read_exactly(descriptor, position, length),
+            source.file.size_bytes,
+            name.start,
+            listed_from=self._listed_from,
+            index_interval_bytes=source.index_interval_bytes,
+            open_transactions=source.open_transactions,
+        )
+        if scan.next_offset > name.end:
+            raise CorruptObject(f"its records end at {scan.next_offset}, above {name.end}")
+        aborted: Sequence[AbortedTransaction] = ()
+        decided: Sequence[DecidedTransaction] = ()
+        if scan.open:
+            aborted, decided = find_markers(_batches_of(source.following), scan.open)
+        footer = Footer(
+            topic=source.topic,
+            topic_id=source.topic_id,
+            partition=source.partition,
+            start=name.start,
+            end=name.end,
+            epoch=name.epoch,
+            seq=name.seq,
+            data_length=source.file.size_bytes,
+            data_crc32c=scan.data_crc32c,
+            records=scan.records,
+            batches=scan.batches,
+            first_timestamp=scan.first_timestamp,
+            max_timestamp=scan.max_timestamp,
+            created_ms=source.created_ms,
+        )
+        tail = SegmentTail(
+            footer,
+            tuple(scan.offset_index),
+            tuple(scan.time_index),
+            (*scan.aborted, *aborted),
+            tuple(decided),
+            source.producers,
+            source.epochs,
+        )
+        return scan, encode_tail(tail)
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A file descriptor of one's own to read from: the log may close or delete its file meanwhile. Raises: OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _batches_of(files: Sequence[LogFile]) -> Iterator[memoryview]:
+    """Whole batches of several files, one after the other. Raises: OSError, CorruptBatch."""
+    for file in files:
+        with opened(file.path) as descriptor:
+            position, wanted = 0, MARKER_SEARCH_BYTES
+            while position < file.size_bytes:
+                piece = read_exactly(descriptor, position, min(wanted, file.size_bytes - position))
+                used = 0
+                for batch in split_batches(piece):
+                    used += len(batch)
+                    yield batch
+                if not used and len(piece) < wanted:
+                    raise CorruptBatch(f"{file.path.name}: no whole batch at position {position}")
+                # A batch larger than what was read: try with more.
+                wanted = MARKER_SEARCH_BYTES if used else wanted * 2
+                position += used
