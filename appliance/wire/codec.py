@@ -37,6 +37,10 @@ _RESPONSE_START = struct.Struct(">ii")
 _CORRELATION_ID = struct.Struct(">i")
 
 
+MAX_HEADER_TAGS = 1_000
+"""Kafka has defined none so far."""
+
+
 class RequestHeader(NamedTuple):
     """The header of a request; `body_offset` is where its body begins in the frame."""
 
@@ -179,7 +183,7 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
         api = api_of(api_key)
         if api is not None and api.flexible_from is not None and api_version >= api.flexible_from:
             if view[offset]:
-                offset = skip_tag_section(view, offset)
+                offset, _ = skip_tag_section(view, offset, MAX_HEADER_TAGS)
             else:
                 offset += 1
     except (struct.error, IndexError) as error:
@@ -201,7 +205,7 @@ def decode_response(cls: type[Message], frame: Buffer, version: int) -> tuple[in
         (correlation_id,) = _CORRELATION_ID.unpack_from(view, 0)
         offset = _CORRELATION_ID.size
         if _has_tagged_header(cls, version):
-            offset = skip_tag_section(view, offset)
+            offset, _ = skip_tag_section(view, offset, MAX_HEADER_TAGS)
     except (struct.error, IndexError) as error:
         raise WireError(f"a response header is cut off after {len(view)} bytes") from error
     return correlation_id, decode_from(cls, view, version, offset)[0]

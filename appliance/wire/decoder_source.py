@@ -1,7 +1,9 @@
 """The source of a decoder: `decode(b, p)` reads a message from memoryview `b` at position `p`.
 
 What a peer sent decides nothing but its own fate: each length is compared with the bytes that are left before anything
-is cut or allocated, and running off the end raises IndexError or struct.error, which the codec turns into WireError.
+is cut or allocated, and running off the end raises IndexError or struct.error, which the codec turns into WireError. An
+element of two bytes on the wire is an object of a hundred in memory and half a microsecond of a shared loop, so `left`
+counts down how many a message may still have.
 """
 
 from __future__ import annotations
@@ -14,9 +16,14 @@ from typing import Any
 from appliance.base.errors import invariant
 from appliance.wire import types
 from appliance.wire.encoder_source import FEW
-from appliance.wire.schema import Field, Struct, WireError, fields_of
+from appliance.wire.schema import Field, Request, Struct, WireError, fields_of
 from appliance.wire.types import Scalar
 from appliance.wire.varint import decode_unsigned_varint, skip_tag_section
+
+MAX_REQUEST_ELEMENTS = 500_000
+"""Array elements and tags in one request: more than a broker has partitions."""
+MAX_ELEMENTS = 16_000_000
+"""In everything else; it comes from a broker that we chose to ask, or from our own log."""
 
 
 @lru_cache(maxsize=4096)
@@ -50,7 +57,7 @@ class DecoderSource:
         """The lines of `decode` for a whole message."""
         self.line("def decode(b, p):")
         self.depth = 1
-        self.line("end = len(b)")
+        self.line(f"end = len(b); left = {MAX_REQUEST_ELEMENTS if issubclass(cls, Request) else MAX_ELEMENTS}")
         self.struct(cls, "o")
         self.flush()
         self.line("return o, p")
@@ -101,7 +108,7 @@ class DecoderSource:
             self.tag_section(cls, tagged, owner)
         elif self.flexible:
             count = self.name("count")
-            self.run.append(("B", count, f"if {count}: p = skip_tag_section(b, p - 1)"))
+            self.run.append(("B", count, f"if {count}: p, left = skip_tag_section(b, p - 1, left)"))
             self.flush()
 
     def default(self, field: Field) -> str:
@@ -117,6 +124,8 @@ class DecoderSource:
         count, tag, size, stop = self.name("count"), self.name("tag"), self.name("size"), self.name("stop")
         self.run.append(("B", count, f"if {count} > 127: {count}, p = varint(b, p - 1)"))
         self.flush()
+        self.line(f"left -= {count}")
+        self.line(f"if left < 0: raise WireError('{cls.__name__}: too many tagged fields')")
         self.line(f"while {count}:")
         self.depth += 1
         self.line(f"{count} -= 1")
@@ -196,6 +205,8 @@ class DecoderSource:
         refused = f"{length} * {least} > end - p"
         refused = refused if nullable else f"{length} < 0 or {refused}"
         self.line(f"if {refused}: raise WireError(f'{_label(target)}: count {{{length}}} at byte {{p}} of {{end}}')")
+        self.line(f"left -= {length}")
+        self.line(f"if left < 0: raise WireError('{_label(target)}: too many elements in one message')")
         if isinstance(kind, Scalar) and kind.code and kind is not types.UUID:
             few = f"few_{kind.code.replace('?', 't')}"
             self.names[few] = [struct.Struct(f">{count}{kind.code}").unpack_from for count in range(FEW)]

@@ -47,14 +47,19 @@ def decode_unsigned_varint(view: Sequence[int], position: int) -> tuple[int, int
     raise WireError("an unsigned varint has more than 32 bits")
 
 
-def skip_tag_section(view: memoryview, position: int) -> int:
-    """Step over a tag section of which no tag is known; returns the position behind it.
+def skip_tag_section(view: memoryview, position: int, budget: int) -> tuple[int, int]:
+    """Step over a tag section of which no tag is known.
+
+    Returns the position behind it and what is left of `budget`, the elements and tags that a message may still have.
 
     Raises:
-        WireError: a tag reaches beyond the end.
+        WireError: a tag reaches beyond the end, or there are too many.
         IndexError: the bytes end within it.
     """
     count, position = decode_unsigned_varint(view, position)
+    budget -= count
+    if budget < 0:
+        raise WireError("too many tagged fields")
     end = len(view)
     for _ in range(count):
         _, position = decode_unsigned_varint(view, position)
@@ -62,4 +67,4 @@ def skip_tag_section(view: memoryview, position: int) -> int:
         position += size
         if position > end:
             raise WireError(f"a tagged field ends {position - end} bytes behind the message")
-    return position
+    return position, budget

@@ -8,6 +8,7 @@ import pytest
 
 from appliance.wire import codec
 from appliance.wire.codec import WireError, decode, decode_from, encode, encode_parts
+from appliance.wire.decoder_source import MAX_REQUEST_ELEMENTS
 from appliance.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from appliance.wire.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatResponse
 from appliance.wire.messages.fetch import (
@@ -25,8 +26,10 @@ from appliance.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from appliance.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from appliance.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from appliance.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from appliance.wire.schema import UnsupportedVersion
+from appliance.wire.varint import encode_unsigned_varint
 
 
 def fetched(records: object) -> FetchResponse:
@@ -272,3 +275,24 @@ def test_uuids_lie_as_they_are_on_the_wire() -> None:
 def test_an_empty_body_is_a_message_too() -> None:
     assert encode(ApiVersionsRequest(), 0) == b""
     assert decode(ApiVersionsRequest, b"", 0) == ApiVersionsRequest()
+
+
+def test_a_request_with_more_elements_than_a_broker_has_partitions_is_refused() -> None:
+    def topics(count: int) -> bytes:
+        return encode_unsigned_varint(count + 1) + b"\x01\x00" * count + b"\x00\x00\x00\x00"
+
+    assert len(decode(MetadataRequest, topics(1_000), 9).topics or ()) == 1_000
+    begin = time.perf_counter()
+    with pytest.raises(WireError, match="too many elements"):
+        decode(MetadataRequest, topics(MAX_REQUEST_ELEMENTS + 1), 9)
+    assert time.perf_counter() - begin < 0.5
+
+
+def test_elements_are_counted_over_all_arrays_and_tags_of_a_request() -> None:
+    many = MAX_REQUEST_ELEMENTS // 4 + 1
+    request = OffsetFetchRequest(topics=[OffsetFetchRequestTopic(partition_indexes=[0] * many)] * 4)
+    with pytest.raises(WireError, match="too many elements"):
+        decode(OffsetFetchRequest, encode(request, 6), 6)
+    tags = encode_unsigned_varint(MAX_REQUEST_ELEMENTS) + b"\x07\x00" * MAX_REQUEST_ELEMENTS
+    with pytest.raises(WireError, match="too many tagged fields"):
+        decode(MetadataRequest, b"\x02\x01\x00\x00\x00\x00" + tags, 9)

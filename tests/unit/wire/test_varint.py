@@ -35,9 +35,14 @@ def test_a_cut_off_varint_runs_out_of_bytes() -> None:
 
 
 def test_a_tag_section_is_stepped_over() -> None:
-    assert skip_tag_section(memoryview(b"\x02\x00\x01a\x07\x02bbX"), 0) == 8
+    assert skip_tag_section(memoryview(b"\x02\x00\x01a\x07\x02bbX"), 0, 10) == (8, 8)
 
 
 def test_a_tag_beyond_the_end_is_refused() -> None:
     with pytest.raises(WireError):
-        skip_tag_section(memoryview(b"\x01\x00\x05a"), 0)
+        skip_tag_section(memoryview(b"\x01\x00\x05a"), 0, 10)
+
+
+def test_more_tags_than_allowed_are_refused_before_they_are_read() -> None:
+    with pytest.raises(WireError, match="too many"):
+        skip_tag_section(memoryview(b"\xff\xff\xff\x7f"), 0, 10)
