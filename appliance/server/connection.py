@@ -46,17 +46,16 @@ class Connection:
     """Bytes in, frames handled, answers out. All methods are called on the loop's thread."""
 
     __slots__ = (
-        "_answers",
         "_blocked_by",
-        "_buffer",
         "_end",
         "_file_descriptor",
         "_reading",
         "_socket",
         "_start",
         "_unsent",
-        "_view",
         "_writing",
+        "answers",
+        "buffer",
         "bytes_in",
         "bytes_out",
         "closed",
@@ -67,6 +66,7 @@ class Connection:
         "peer",
         "server",
         "touched",
+        "view",
     )
 
     def __init__(self, server: Server, sock: socket.socket, peer: str, host: str) -> None:
@@ -86,11 +86,14 @@ class Connection:
         self.bytes_out = 0
         self._socket = sock
         self._file_descriptor = sock.fileno()
-        self._buffer = bytearray(server.limits.receive_buffer_bytes)
-        self._view = memoryview(self._buffer)
+        self.buffer = bytearray(server.limits.receive_buffer_bytes)
+        """Received bytes; raw handlers read their frame in it."""
+        self.view = memoryview(self.buffer)
+        """Slices of it may be kept until the end of the tick, after `hold`."""
         self._start = 0
         self._end = 0
-        self._answers: list[bytes | LateAnswer | Pending] = []
+        self.answers: list[bytes | LateAnswer | Pending] = []
+        """In the order of the requests. Raw handlers append late answers to it, after `hold`."""
         self._unsent: deque[OutputItem] = deque()
         self._blocked_by: Pending | None = None
         self._reading = True
@@ -98,19 +101,9 @@ class Connection:
         server.loop.add_reader(self._file_descriptor, self._on_readable)
 
     @property
-    def buffer(self) -> bytearray:
-        """The receive buffer; raw handlers read their frame in it."""
-        return self._buffer
-
-    @property
-    def view(self) -> memoryview:
-        """A view of `buffer`. Slices of it may be kept until the end of the tick, after `hold`."""
-        return self._view
-
-    @property
     def waits(self) -> bool:
         """Whether a request of this connection is not answered yet."""
-        return bool(self._answers)
+        return bool(self.answers)
 
     # In
 
@@ -123,7 +116,7 @@ class Connection:
         self.last_active_ms = server.now_ms
         end = self._end
         try:
-            received = self._socket.recv_into(self._view[end:] if end else self._buffer)
+            received = self._socket.recv_into(self.view[end:] if end else self.buffer)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -141,34 +134,35 @@ class Connection:
         server = self.server
         dispatcher = server.dispatcher
         raw_handlers = dispatcher.raw_handlers
+        limits = server.limits
+        answers = self.answers
         position = self._start
         end = self._end
         wanted = 0
         try:
             while end - position >= _FRAME_START_BYTES:
-                size, api_key, version, correlation_id = _unpack_frame_start(self._buffer, position)
+                size, api_key, version, correlation_id = _unpack_frame_start(self.buffer, position)
                 frame_end = position + 4 + size
                 if frame_end > end or size < 8:
-                    if size < 8 or size > server.limits.max_frame_bytes:
+                    if size < 8 or size > limits.max_frame_bytes:
                         raise BadRequest(
-                            f"a frame of {size} bytes; 8 to {server.limits.max_frame_bytes} are read "
-                            "(socket.request.max.bytes)"
+                            f"a frame of {size} bytes; socket.request.max.bytes is {limits.max_frame_bytes}"
                         )
                     wanted = 4 + size
                     break
-                if api_key != _PRODUCE and (self.held or self._blocked_by is not None):
-                    # Handled after this tick's write, so that it sees what was produced before it.
+                if self._blocked_by is not None or self._unsent or len(answers) >= limits.max_in_flight:
                     break
-                if self._blocked_by is not None or self._unsent or len(self._answers) >= server.limits.max_in_flight:
+                if self.held and api_key != _PRODUCE:
+                    # Handled after this tick's write, so that it sees what was produced before it.
                     break
                 raw = raw_handlers.get(api_key)
                 if raw is None or not raw(self, position, frame_end, version, correlation_id):
-                    answer = dispatcher.dispatch(self, self._view[position + 4 : frame_end])
+                    answer = dispatcher.dispatch(self, self.view[position + 4 : frame_end])
                     if answer is not None:
                         self.queue(answer)
+                    if self.closed:
+                        return
                 position = frame_end
-                if self.closed:
-                    return
         except BadRequest as error:
             self.close(str(error))
             return
@@ -188,7 +182,7 @@ class Connection:
     def _make_room(self, wanted: int) -> None:
         """Move what is left to the front, or into a larger buffer, or stop reading while nothing can be handled."""
         start, end = self._start, self._end
-        size = len(self._buffer)
+        size = len(self.buffer)
         left = end - start
         if end < size and start + wanted <= size:
             # The frame's rest fits behind what is there. (`wanted` is 0 where whole frames wait their turn.)
@@ -196,15 +190,15 @@ class Connection:
         if wanted > size:
             # Doubling, not the frame's size at once: a size field alone must not cost memory.
             buffer = bytearray(2 * size)
-            buffer[:left] = self._view[start:end]
-            self._buffer = buffer
-            self._view = memoryview(buffer)
+            buffer[:left] = self.view[start:end]
+            self.buffer = buffer
+            self.view = memoryview(buffer)
         elif left == size:
             # Only frames that must wait; what the client sends meanwhile waits in the kernel.
             self._pause_reading()
             return
         else:
-            self._buffer[:left] = self._buffer[start:end]
+            self.buffer[:left] = self.buffer[start:end]
         self._start, self._end = 0, left
 
     def _pause_reading(self) -> None:
@@ -227,24 +221,20 @@ class Connection:
     def shrink_if_idle(self) -> None:
         """Give a large receive buffer back. Called now and then by the server."""
         size = self.server.limits.receive_buffer_bytes
-        if self._end == 0 and not self.held and len(self._buffer) > size:
-            self._buffer = bytearray(size)
-            self._view = memoryview(self._buffer)
+        if self._end == 0 and not self.held and len(self.buffer) > size:
+            self.buffer = bytearray(size)
+            self.view = memoryview(self.buffer)
 
     # Out
 
     def queue(self, answer: bytes | LateAnswer | Pending) -> None:
         """Put an answer, or its place, behind those of the earlier requests; it leaves at the end of the tick."""
-        self._answers.append(answer)
+        self.answers.append(answer)
         if type(answer) is Pending and answer.blocks and not answer.answered:
             self._blocked_by = answer
         if not self.touched:
             self.touched = True
             self.server.touched.append(self)
-
-    def queue_late(self, answer: LateAnswer) -> None:
-        """As `queue`, for a connection that is already on the tick's list (`hold` puts it there)."""
-        self._answers.append(answer)
 
     def answered(self, pending: Pending) -> None:
         """A placeholder was filled."""
@@ -265,7 +255,7 @@ class Connection:
         if self.closed:
             return
         self.held = False
-        answers = self._answers
+        answers = self.answers
         if len(answers) == 1 and type(answers[0]) is tuple and not self._unsent:
             # One produce request in flight: the usual case, without lists.
             answer = answers[0][0](self, answers[0])
@@ -281,20 +271,21 @@ class Connection:
                 self._start = self._end = 0
             else:
                 self._handle_frames()
-            if not self._reading and self._end < len(self._buffer):
+            if not self._reading and self._end < len(self.buffer):
                 self._resume_reading()
 
     def build_late_answers(self) -> None:
         """Answers are held back in this tick, but what became of its writes is known only now."""
-        answers = self._answers
+        answers = self.answers
         for index, answer in enumerate(answers):
             if type(answer) is tuple:
                 answers[index] = answer[0](self, answer)
 
     def _flush(self) -> None:
         """Hand over to the socket every answer before the first open placeholder; build all late ones in any case."""
-        answers = self._answers
+        answers = self.answers
         ready: list[OutputItem] = []
+        only_bytes = True
         done = 0
         for answer in answers:
             if type(answer) is tuple:
@@ -304,6 +295,7 @@ class Connection:
                 ready.append(answer)
             elif answer.items is not None:  # type: ignore[union-attr]
                 ready.extend(answer.items)  # type: ignore[union-attr]
+                only_bytes = False
             else:
                 break
             done += 1
@@ -318,8 +310,8 @@ class Connection:
         if ready:
             if self._unsent:
                 self._unsent.extend(ready)
-            elif len(ready) == 1 and type(ready[0]) is bytes:
-                self._send_first(ready[0])
+            elif only_bytes:
+                self._send_first(b"".join(ready))  # type: ignore[arg-type]
             else:
                 self._unsent.extend(ready)
                 self._send_queue()
@@ -428,7 +420,7 @@ class Connection:
         self.server.connection_closed(self)
         _release(self._unsent)
         self._unsent.clear()
-        answers, self._answers = self._answers, []
+        answers, self.answers = self.answers, []
         for answer in answers:
             if type(answer) is Pending:
                 if answer.items is not None:

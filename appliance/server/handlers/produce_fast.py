@@ -97,7 +97,7 @@ def fast_produce(broker: Broker) -> RawHandler:
             or shape.generation != partitions.generation
             or not buffer.startswith(shape.prefix, position + _BODY_AT)
         ):
-            shape = connection.fast = _learn(broker, connection.buffer, position, frame_end, version)
+            shape = connection.fast = _learn(broker, buffer, position, frame_end, version)
             if shape is None:
                 return False
         at = position + shape.records_at
@@ -165,7 +165,7 @@ def fast_produce(broker: Broker) -> RawHandler:
         if not connection.held:
             connection.hold()
         if shape.acks:
-            connection.queue_late(
+            connection.answers.append(
                 (_after_write, shape, correlation_id, index, base_offset, base_offset + count, hosted)
             )
         return True
@@ -194,7 +194,7 @@ def _after_write(connection: Connection, late: LateAnswer) -> bytes | Pending:
         0,
         base_offset,
         -1,
-        hosted.log_start_offset,
+        hosted.log.log_start_offset,
         shape.tail,
     )
 
