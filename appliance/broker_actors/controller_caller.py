@@ -12,6 +12,7 @@ from appliance.base.background import BackgroundFull
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.broker_actors.controller_line import ControllerLine
 from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
+from appliance.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from appliance.wire.schema import Request, Struct, WireError
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class ControllerCaller:
         Called on the loop's thread. A request that may have reached a controller is not sent a second time.
         """
         deadline_ms = self._line.clock.monotonic_ms() + timeout_ms
+        request = _in_newest_form(request)
         self._unfinished += 1
         if self._unfinished > len(self._threads) < THREADS:
             thread = threading.Thread(target=self._serve, name=f"controller-call-{len(self._threads)}", daemon=True)
@@ -121,6 +123,14 @@ class ControllerCaller:
             return None
         self._connections[thread] = connection
         return connection
+
+
+def _in_newest_form(request: Request[Any]) -> Request[Any]:
+    """Requests are sent in the newest version; there, the names of an old DeleteTopics stand elsewhere."""
+    if isinstance(request, DeleteTopicsRequest) and request.topic_names:
+        rows = [DeleteTopicState(name=name) for name in request.topic_names]
+        return DeleteTopicsRequest(topics=[*request.topics, *rows], timeout_ms=request.timeout_ms)
+    return request
 
 
 def says_not_controller(response: object) -> bool:

@@ -49,7 +49,6 @@ from appliance.controller.store_calls import (
     Written,
 )
 
-SNAPSHOT_EVERY_COMMITS = 100
 COMMIT_RETENTION_MS = 24 * 3_600_000
 """Commits younger than this are kept, so that one can see what happened."""
 DELETES_PER_TRIM = 1_000
@@ -175,11 +174,9 @@ class MetadataLog(LogReader):
             case _:
                 pass
 
-    @property
-    def snapshot_due(self) -> bool:
-        """Whether enough was committed since the last snapshot."""
-        newest = self.pointer.snapshot if self.pointer else -1
-        return self.image.position - newest >= SNAPSHOT_EVERY_COMMITS
+    def commits_since_snapshot(self) -> int:
+        """How many commits a reader that begins now has to read."""
+        return self.image.position - (self.pointer.snapshot if self.pointer else -1)
 
     def snapshot_and_trim(self, now_ms: int, retention_ms: int = COMMIT_RETENTION_MS) -> StoreSteps[None]:
         """Rule M5, for the image as it is now. `now_ms` is the wall clock. Gives up when the pointer stays undecided.

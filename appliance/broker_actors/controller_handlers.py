@@ -1,0 +1,130 @@
+"""What a controller answers: the APIs of its listener, each as one decision or a look at the image.
+
+A controller that is not active answers NOT_CONTROLLER, and the sender tries the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from appliance.base.errors import ErrorCode, KafkaError
+from appliance.controller import brokers, configs, isr, partitions, producer_ids, topics
+from appliance.controller.decisions import Decision, Operation, Rules
+from appliance.controller.image import MetadataImage
+from appliance.server.dispatcher import HandlerEntry, error_answer
+from appliance.server.forwarding import ErrorForm
+from appliance.server.handlers.configs import alter_failed, incremental_alter_failed
+from appliance.server.handlers.topics import create_failed, create_partitions_failed, delete_failed
+from appliance.server.requests import Pending, Request
+from appliance.wire.api import APIS, ApiKey
+from appliance.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from appliance.wire.messages.internal_metadata import (
+    BROKER_LEASE,
+    CONTROLLER_STATUS,
+    METADATA_FETCH,
+    REGISTER_BROKER,
+    BrokerLeaseRequest,
+    ControllerStatusResponse,
+    MetadataFetchRequest,
+)
+from appliance.wire.schema import Struct
+
+DEFAULT_TIMEOUT_MS = 30_000
+"""How long an operation whose request names no time-out may wait for the log."""
+
+
+class ControllerView(Protocol):
+    """What handlers see of the controller process."""
+
+    rules: Rules
+
+    @property
+    def active(self) -> bool: ...
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    def submit(self, operation: Operation, done: Callable[[Struct | Exception | None], None], timeout_ms: int) -> None:
+        """Decide, commit, then `done`; REQUEST_TIMED_OUT when it had to wait for too long."""
+
+    def heartbeat(self, request: BrokerLeaseRequest, pending: Pending) -> Struct | Pending: ...
+
+    def fetch_metadata(self, request: MetadataFetchRequest, pending: Pending) -> Struct | Pending: ...
+
+    def status(self) -> ControllerStatusResponse: ...
+
+
+def controller_handlers() -> dict[int, HandlerEntry]:
+    """The table of a controller's server."""
+    return {
+        ApiKey.API_VERSIONS: HandlerEntry(_api_versions),
+        CONTROLLER_STATUS: HandlerEntry(_status),
+        METADATA_FETCH: HandlerEntry(_fetch_metadata),
+        BROKER_LEASE: HandlerEntry(_lease),
+        ApiKey.CREATE_TOPICS: _deciding(topics.create_topics, create_failed),
+        ApiKey.DELETE_TOPICS: _deciding(topics.delete_topics, delete_failed),
+        ApiKey.CREATE_PARTITIONS: _deciding(partitions.create_partitions, create_partitions_failed),
+        ApiKey.ALTER_CONFIGS: _deciding(configs.alter, alter_failed),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: _deciding(configs.alter_incrementally, incremental_alter_failed),
+        ApiKey.ALTER_PARTITION: _deciding(lambda body, image, rules: isr.alter_partition(body, image)),
+        ApiKey.ALLOCATE_PRODUCER_IDS: _deciding(
+            lambda body, image, rules: producer_ids.allocate_producer_ids(body, image)
+        ),
+        REGISTER_BROKER: _deciding(lambda body, image, rules: brokers.register(body, image)),
+    }
+
+
+def served_versions() -> dict[int, tuple[int, int]]:
+    """All declared versions: both ends are of the same release."""
+    return {key: (APIS[key].min_version, APIS[key].max_version) for key in controller_handlers()}
+
+
+def _deciding(decide: Callable[[Any, MetadataImage, Rules], Decision], form: ErrorForm | None = None) -> HandlerEntry:
+    """An API whose requests are decided and committed; `form`: its answer when everything failed alike."""
+
+    def handle(controller: ControllerView, request: Request) -> Struct | Pending | None:
+        if not controller.active:
+            return error_answer(entry, request, ErrorCode.NOT_CONTROLLER, "this controller is not the active one")
+        body, rules, pending = request.body, controller.rules, request.pending()
+
+        def done(result: Struct | Exception | None) -> None:
+            if isinstance(result, Struct):
+                pending.answer(result)
+                return
+            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+            if isinstance(result, KafkaError):
+                code, message = result.code, result.message
+            failed = error_answer(entry, request, code, message)
+            if failed is not None:
+                pending.answer(failed)
+
+        timeout_ms = getattr(body, "timeout_ms", 0)
+        controller.submit(
+            lambda image: decide(body, image, rules), done, timeout_ms if timeout_ms > 0 else DEFAULT_TIMEOUT_MS
+        )
+        return pending
+
+    entry = HandlerEntry(handle, error=form)
+    return entry
+
+
+def _api_versions(controller: ControllerView, request: Request) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in sorted(served_versions().items())
+        ]
+    )
+
+
+def _status(controller: ControllerView, request: Request) -> ControllerStatusResponse:
+    return controller.status()
+
+
+def _fetch_metadata(controller: ControllerView, request: Request) -> Struct | Pending:
+    return controller.fetch_metadata(cast(MetadataFetchRequest, request.body), request.pending())
+
+
+def _lease(controller: ControllerView, request: Request) -> Struct | Pending:
+    return controller.heartbeat(cast(BrokerLeaseRequest, request.body), request.pending())
