@@ -1,0 +1,1 @@
+"""Sink connectors, one file each."""

@@ -1,0 +1,1 @@
+"""Source connectors, one file each."""
