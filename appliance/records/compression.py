@@ -126,6 +126,8 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     room = max_bytes
     position, end = len(_XERIAL_HEADER), len(data)
+    if end < position:
+        raise CorruptBatch("snappy block is cut off")
     while position < end:
         if end - position < 4:
             raise CorruptBatch("snappy block is cut off")

@@ -1,0 +1,81 @@
+"""Batches that other libraries build are read here, and ours there: kafka-python, aiokafka and kio are the oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
+from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
+from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
+from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
+from kio.records.readers import read_batch as kio_read_batch
+
+from appliance.records.batch import check_batch
+from appliance.records.builder import build_batch
+from appliance.records.compression import Codec
+from appliance.records.reader import read_records
+
+RECORDS: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
+    (1_700_000_000_000 + n, None if n % 3 == 0 else b"key-%d" % n, b"value" * (n % 7), [("n", b"%d" % n)] * (n % 2))
+    for n in range(500)
+] + [(1_699_000_000_000, b"", None, [("empty", b""), ("none", None)]), (0, None, b"\x00\xff" * 40_000, [])]
+
+LIBRARIES = {
+    "kafka-python": (KafkaPythonBuilder, KafkaPythonBatch),
+    "aiokafka": (AiokafkaBuilder, AiokafkaBatch),
+}
+
+
+def theirs(builder_class: Callable[..., Any], codec: int) -> bytes:
+    builder = builder_class(
+        magic=2,
+        compression_type=codec,
+        is_transactional=1,
+        producer_id=5,
+        producer_epoch=1,
+        base_sequence=77,
+        batch_size=1 << 30,
+    )
+    for offset, (timestamp, key, value, headers) in enumerate(RECORDS):
+        builder.append(offset, timestamp, key, value, headers)
+    return bytes(builder.build())
+
+
+def rows(records: Iterable[Any]) -> list[tuple[object, ...]]:
+    return [(r.offset, r.timestamp, r.key, r.value, [(name, value) for name, value in r.headers]) for r in records]
+
+
+EXPECTED = [(n, *fields) for n, fields in enumerate(RECORDS)]
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_their_batches_are_read_here(library: str, codec: Codec) -> None:
+    batch = theirs(LIBRARIES[library][0], codec)
+    header = check_batch(batch)
+    assert (header.codec, header.producer_id, header.producer_epoch, header.base_sequence) == (codec, 5, 1, 77)
+    assert header.is_transactional and header.record_count == len(RECORDS)
+    assert rows(read_records(batch)) == EXPECTED
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_our_batches_are_read_there(library: str, codec: Codec) -> None:
+    batch = LIBRARIES[library][1](build_batch(RECORDS, codec=codec))
+    assert batch.validate_crc()
+    assert rows(batch) == EXPECTED
+
+
+def test_an_uncompressed_batch_is_the_same_bytes_as_kafka_pythons() -> None:
+    ours = build_batch(RECORDS, transactional=True, producer_id=5, producer_epoch=1, base_sequence=77, leader_epoch=0)
+    assert ours == theirs(KafkaPythonBuilder, 0)
+
+
+def test_kio_reads_our_batch() -> None:
+    ours = build_batch(RECORDS, producer_id=5, producer_epoch=1, base_sequence=77, base_offset=40)
+    batch, size = kio_read_batch(ours, 0)
+    assert size == len(ours)
+    assert (batch.base_offset, batch.producer_id, batch.producer_epoch, batch.base_sequence) == (40, 5, 1, 77)
+    assert [(record.key, record.value) for record in batch.records] == [fields[1:3] for fields in RECORDS]
