@@ -100,7 +100,7 @@ def test_configs_are_described(client: Client, partition: TopicPartition) -> Non
     assert list(client.describe_configs([topic], ["cleanup.policy"])[topic]) == ["cleanup.policy"]
 
 
-def test_what_cannot_be_created_is_told_with_kafkas_code_and_a_reason(client: Client, partition: TopicPartition) -> None:
+def test_what_cannot_be_created_is_told_with_kafkas_code_and_reason(client: Client, partition: TopicPartition) -> None:
     with pytest.raises(KafkaError, match=partition.topic) as caught:
         client.create_topics([NewTopic(partition.topic)])
     assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
