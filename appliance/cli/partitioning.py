@@ -4,25 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_MASK = 0xFFFFFFFF
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_R = 24
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's hash of a key, 32 bits without sign."""
-    length = len(data)
-    h = _SEED ^ length
-    whole = length & ~3
-    for position in range(0, whole, 4):
-        k = int.from_bytes(data[position : position + 4], "little") * _M & _MASK
-        k = (k ^ k >> _R) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if length > whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
+from appliance.client.partitioner import partition_for_key
 
 
 class Partitioner:
@@ -33,7 +15,7 @@ class Partitioner:
         self._next = 0
 
     def of_key(self, key: bytes) -> int:
-        return self._partitions[(murmur2(key) & 0x7FFFFFFF) % len(self._partitions)]
+        return self._partitions[partition_for_key(key, len(self._partitions))]
 
     def next_without_key(self) -> int:
         partition = self._partitions[self._next % len(self._partitions)]
