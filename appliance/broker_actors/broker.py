@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from appliance.base.clock import Clock, SystemClock
 from appliance.base.config import BrokerConfig
@@ -23,6 +22,8 @@ from appliance.base.object_store import ObjectNotFound, ObjectStore, StoreUnavai
 from appliance.base.processes import BrokerSettings, ProcessHandle
 from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.broker_actors.controller_channel import BrokerIdentity, ControllerChannel
+from appliance.broker_actors.event_loop import new_event_loop
+from appliance.broker_actors.group_host import GroupCoordinatorHost
 from appliance.broker_actors.internal_topics import InternalTopics
 from appliance.broker_actors.log_care import LogCare
 from appliance.broker_actors.partition_host import PartitionHost
@@ -34,10 +35,13 @@ from appliance.log.checkpoints import META_PROPERTIES_FILE, read_properties
 from appliance.log.log_manager import LogManager, Shutdown
 from appliance.server.background import LoopBackground
 from appliance.server.broker_api import broker_handlers
+from appliance.server.context import RemoteReader
 from appliance.server.handlers.api_versions import served_versions
 from appliance.server.limits import Limits
 from appliance.server.server import Server
 from appliance.server.timers import LoopTimers
+from appliance.tiering.body import BodyStore
+from appliance.tiering.manager import TieringManager
 from appliance.tiering.stores import open_store
 
 _log = logging.getLogger(__name__)
@@ -46,6 +50,8 @@ CLUSTER_ID_WAIT_S = 60.0
 CLUSTER_ID_POLL_S = 0.05
 CONTROLLED_SHUTDOWN_MS = 3_000
 """How long the controller may take to let this broker go. With one replica for each partition nobody can take over."""
+REQUEST_THREADS = 4
+"""Threads for requests to the object store other than uploads."""
 LAST_ANSWERS_MS = 50
 """Between the end of service and the end of connections: time for answers that say so."""
 GC_THRESHOLD = (20_000, 20, 50)
@@ -68,6 +74,7 @@ class Broker:
         config: BrokerConfig,
         loop: asyncio.AbstractEventLoop,
         logs: LogManager,
+        store: BodyStore,
         handle: ProcessHandle,
         *,
         clock: Clock | None = None,
@@ -81,8 +88,7 @@ class Broker:
         self.randomness: Randomness = randomness or SystemRandomness()
         self.image = MetadataImage()
         self.logs = logs
-        self.groups: Any = None
-        self.remote: Any = None
+        self.remote: RemoteReader | None = None
         self.failure: UserError | None = None
         self._settings = settings
         self._handle = handle
@@ -112,6 +118,20 @@ class Broker:
         )
         self.controller: ControllerChannel
         self.internal_topics = InternalTopics(self)
+        self.groups = GroupCoordinatorHost(self, self.randomness)
+        # Uploads hold their threads for many seconds: they have threads of their own.
+        self._tiering_threads = LoopBackground(
+            loop,
+            threads=config.get("tiering.upload.max.in.flight") + REQUEST_THREADS,
+            queue_limit=queue_limit,
+            timers=self.timers,
+            name="tiering",
+        )
+        self.tiering = TieringManager(store, self._tiering_threads, self.clock, self.randomness, config)
+        self.partitions.watch(
+            self.tiering.partition_leading,
+            lambda hosted: self.tiering.partition_stopped(hosted.topic_id, hosted.partition),
+        )
         self._care = LogCare(self.partitions, logs, config, self.clock, self.background)
 
     def start(self) -> None:
@@ -143,8 +163,14 @@ class Broker:
         self.server.on_tick(self._gate.check)
         self.server.on_tick(self.partitions.end_of_tick)
         self.partitions.on_opened(self._opened)
+        self.groups.start()
         self._care.start()
+        self._tick_tiering()
         self.controller.start()
+
+    def _tick_tiering(self) -> None:
+        self.background.schedule(self.config.get("tiering.task.interval.ms"), self._tick_tiering)
+        self.tiering.tick()
 
     def _begin_tick(self) -> None:
         self.server.begin_tick()
@@ -263,8 +289,11 @@ class Broker:
     def close(self) -> None:
         """After the loop has ended: connections, logs and threads."""
         self._care.close()
+        self.tiering.close()
+        self.groups.close()
         self.server.close()
         self.timers.close()
+        self._tiering_threads.close()
         self.background.close()
         if hasattr(self, "controller"):
             self.controller.close()
@@ -285,16 +314,6 @@ def limits_of(config: BrokerConfig) -> Limits:
     )
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where it is installed, asyncio's own elsewhere."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
-
-
 def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
     """Serve until `handle.stopping` is set. Blocks.
 
@@ -302,8 +321,9 @@ def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
         UserError: port or data directory cannot be used (exit code 3), or the controllers refuse this broker.
     """
     config = BrokerConfig(settings.properties)
+    store = open_store(settings.object_store)
     disk, clock = SystemDisk(), SystemClock()
-    cluster_id = _known_cluster_id(disk, settings.data_dir) or _cluster_id(settings, handle)
+    cluster_id = _known_cluster_id(disk, settings.data_dir) or _cluster_id(store, handle)
     if cluster_id is None:
         return
     logs = LogManager(
@@ -316,7 +336,7 @@ def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
         producer_id_expiration_ms=config.get("producer.id.expiration.ms"),
     )
     loop = new_event_loop()
-    broker = Broker(settings, config, loop, logs, handle, clock=clock)
+    broker = Broker(settings, config, loop, logs, store, handle, clock=clock)
 
     def stop_when_told() -> None:
         handle.stopping.wait()
@@ -342,9 +362,8 @@ def _known_cluster_id(disk: Disk, data_dir: Path) -> str | None:
     return None if stored is None else stored.get("cluster.id")
 
 
-def _cluster_id(settings: BrokerSettings, handle: ProcessHandle) -> str | None:
+def _cluster_id(store: ObjectStore, handle: ProcessHandle) -> str | None:
     """At a broker's very first start: the id that the first controller put into the store. None when told to stop."""
-    store: ObjectStore = open_store(settings.object_store)
     waited_s = 0.0
     while waited_s < CLUSTER_ID_WAIT_S:
         try:
@@ -354,4 +373,4 @@ def _cluster_id(settings: BrokerSettings, handle: ProcessHandle) -> str | None:
         if handle.stopping.wait(CLUSTER_ID_POLL_S):
             return None
         waited_s += CLUSTER_ID_POLL_S
-    raise UserError(f"no controller has begun a cluster in {settings.object_store} within {CLUSTER_ID_WAIT_S:.0f} s")
+    raise UserError(f"no controller has begun a cluster in {store.url} within {CLUSTER_ID_WAIT_S:.0f} s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from appliance.base.clock import Clock
 from appliance.base.config import TopicConfig
@@ -43,11 +43,21 @@ class Ticking(Protocol):
     def went_offline(self, hosted: HostedPartition) -> None: ...
 
 
+class Leadership(NamedTuple):
+    """How this broker began to lead."""
+
+    state: PartitionState
+    started_ms: int
+    """Of the monotonic clock."""
+    replica_lag_time_max_ms: int
+
+
 class HostedPartition:
     """A replica of one partition. All methods are called on the loop's thread, unless they say otherwise."""
 
     __slots__ = (
         "_host",
+        "_leadership",
         "_staged_internal",
         "acks",
         "broker_id",
@@ -91,6 +101,7 @@ class HostedPartition:
         self.config = config
         log.update_config(config)
         self.leader: PartitionLeader | None = None
+        self._leadership: Leadership | None = None
         self.leader_epoch = -1
         self.is_leader = False
         self.recovering = False
@@ -148,6 +159,11 @@ class HostedPartition:
         self.is_leader = True
         self.recovering = recovering
         self.log.leader_epochs.assign(state.leader_epoch, self.log_end_offset)
+        self._begin_leadership(Leadership(state, now_ms, replica_lag_time_max_ms))
+
+    def _begin_leadership(self, leadership: Leadership) -> None:
+        state = leadership.state
+        self._leadership = leadership
         self.leader = PartitionLeader(
             broker_id=self.broker_id,
             leader_epoch=state.leader_epoch,
@@ -157,8 +173,8 @@ class HostedPartition:
             log_end_offset=self.log_end_offset,
             high_watermark=self.high_watermark,
             min_insync_replicas=self.config.min_insync_replicas,
-            replica_lag_time_max_ms=replica_lag_time_max_ms,
-            started_ms=now_ms,
+            replica_lag_time_max_ms=leadership.replica_lag_time_max_ms,
+            started_ms=leadership.started_ms,
         )
         self._advance(self.leader.appended(self.log_end_offset))
         self.wake()
@@ -172,13 +188,15 @@ class HostedPartition:
         self.is_leader = False
         self.recovering = False
         self.leader = None
+        self._leadership = None
         self.plain = False
         self.acks.fail_all()
         self.wake()
 
     def isr_decided(self, state: PartitionState, now_ms: int) -> None:
         """The committed record of the partition changed within this leader epoch."""
-        if self.leader is not None:
+        if self.leader is not None and self._leadership is not None:
+            self._leadership = self._leadership._replace(state=state)
             self.leader.handle(IsrDecided(state.isr, state.partition_epoch, state.replicas), now_ms)
             self._advance(self.leader.high_watermark)
             self.wake()
@@ -208,8 +226,12 @@ class HostedPartition:
         )
 
     def recovered(self) -> None:
-        """The tier's manifest is claimed: the partition may be served."""
+        """The log agrees with the tier, for which it may have been cut or begun anew: the partition may be served."""
         self.recovering = False
+        self.log_end_offset = self.log.log_end_offset
+        self.high_watermark = min(max(self.high_watermark, self.log.local_log_start_offset), self.log_end_offset)
+        if self._leadership is not None:
+            self._begin_leadership(self._leadership)
         self.reconsider()
 
     # Appending

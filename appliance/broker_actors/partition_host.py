@@ -122,16 +122,19 @@ class PartitionHost:
             return
         self.dirty = []
         for hosted in dirty:
-            hosted.dirty = False
-            try:
-                hosted.log.write_staged()
-            except LogWriteFailed as error:
-                self.write_failed(error)
-            except InvariantBroken as error:
-                hosted.go_offline(str(error))
-            hosted.written()
+            self._write(hosted)
         for hosted in dirty:
             hosted.wake()
+
+    def _write(self, hosted: HostedPartition) -> None:
+        hosted.dirty = False
+        try:
+            hosted.log.write_staged()
+        except LogWriteFailed as error:
+            self.write_failed(error)
+        except InvariantBroken as error:
+            hosted.go_offline(str(error))
+        hosted.written()
 
     def write_failed(self, error: LogWriteFailed) -> None:
         """A log could not be written or flushed: refuse writes while the disk is full, else believe nothing of it."""
@@ -332,8 +335,10 @@ class PartitionHost:
         if hosted.is_leader:
             hosted.stop_leading(hosted.leader_epoch)
             self._tell(hosted, leads=False)
-        if hosted in self.dirty:
+        if hosted.dirty:
+            # Late answers look at the log's end; what was staged is written although it is deleted next.
             self.dirty.remove(hosted)
+            self._write(hosted)
         hosted.wake()
         self._delete_log(hosted.topic_partition)
 

@@ -10,6 +10,7 @@ from appliance.server.handlers import (
     cluster,
     configs,
     fetch,
+    groups,
     list_offsets,
     log_state,
     metadata,
@@ -25,7 +26,7 @@ SESSION_EVICTION_MS = 120_000
 
 
 def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
-    """The handlers of the data plane and of what it forwards; groups bring their own."""
+    """Everything that a client may ask a broker for."""
     sessions = FetchSessions(
         broker.config.get("max.incremental.fetch.session.cache.slots"), SESSION_EVICTION_MS, broker.new_session_id
     )
@@ -50,4 +51,5 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         ApiKey.DESCRIBE_CLUSTER: HandlerEntry(cluster.describe_cluster),
         ApiKey.DESCRIBE_PRODUCERS: HandlerEntry(log_state.describe_producers),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: HandlerEntry(cluster.describe_topic_partitions),
+        **groups.group_handlers(),
     }
