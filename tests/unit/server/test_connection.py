@@ -336,7 +336,7 @@ def test_a_file_that_has_become_shorter_ends_the_connection(tmp_path: Path) -> N
         sock.sendall(metadata_request(1))
         assert receive_exactly(sock, 18)[-10:] == b"x" * 10
         assert is_closed(sock)
-        assert keeper.references == 0
+        assert server.on_loop(lambda: keeper.references) == 0
 
 
 def test_connections_beyond_the_limit_are_refused() -> None:
