@@ -24,7 +24,7 @@ import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 from crc32c import crc32c
 
@@ -110,13 +110,46 @@ class Footer:
     created_ms: int
 
 
+Entry = TypeVar("Entry")
+
+
+class PackedEntries(Sequence[Entry]):
+    """Entries as they lie in a section, unpacked when looked at: an index of a large segment has 250,000."""
+
+    __slots__ = ("_data", "_layout", "_make")
+
+    def __init__(self, layout: struct.Struct, make: Callable[[Iterable[Any]], Entry], data: bytes) -> None:
+        if len(data) % layout.size:
+            raise CorruptObject(f"{len(data)} bytes are no entries of {layout.size} bytes")
+        self._layout, self._make, self._data = layout, make, data
+
+    def __len__(self) -> int:
+        return len(self._data) // self._layout.size
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self._make(self._layout.unpack_from(self._data, index % len(self) * self._layout.size))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentTail:
     """Everything of an object but its data."""
 
     footer: Footer
-    offset_index: tuple[OffsetEntry, ...] = ()
-    time_index: tuple[TimeEntry, ...] = ()
+    offset_index: Sequence[OffsetEntry] = ()
+    time_index: Sequence[TimeEntry] = ()
     aborted: tuple[AbortedTransaction, ...] = ()
     decided: tuple[DecidedTransaction, ...] = ()
     producers: bytes = field(default=b"", repr=False)
@@ -210,8 +243,8 @@ def parse_tail(data: bytes, object_size: int) -> SegmentTail:
         sections = {name: _section(data, begin, place) for name, place in values["sections"].items()}
         return SegmentTail(
             footer,
-            _unpack(_OFFSET_ENTRY, OffsetEntry._make, sections["offset_index"]),
-            _unpack(_TIME_ENTRY, TimeEntry._make, sections["time_index"]),
+            PackedEntries(_OFFSET_ENTRY, OffsetEntry._make, sections["offset_index"]),
+            PackedEntries(_TIME_ENTRY, TimeEntry._make, sections["time_index"]),
             _unpack(_ABORTED, AbortedTransaction._make, sections["aborted"]),
             _unpack(_DECIDED, DecidedTransaction._make, sections["decided"]),
             sections["producers"],
@@ -250,9 +283,6 @@ def _section(data: bytes, begin: int, place: Sequence[int]) -> bytes:
     if crc32c(section) != crc:
         raise CorruptObject(f"crc of the section at {position} differs")
     return section
-
-
-Entry = TypeVar("Entry")
 
 
 def _pack(layout: struct.Struct, entries: Iterable[tuple[int, ...]]) -> bytes:
