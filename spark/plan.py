@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.base.ids import TopicPartition
@@ -48,12 +48,23 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class TierPiece:
-    """One segment item of the manifest: it holds [start, end), `bytes` in size."""
+    """Offsets [start, end) of one segment, whose data is `bytes` in size."""
 
     start: int
     end: int
-    name: str
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierRange:
+    """What a manifest covers: [start, end), with records in `pieces` only."""
+
+    start: int
+    end: int
+    pieces: tuple[TierPiece, ...] = ()
+
+
+NOTHING_TIERED = TierRange(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +76,6 @@ class Split:
     start: int
     end: int
     tier: str
-    name: str = ""
-    """Of the object, for a tiered split; where it is gone by then, the manifest is asked again."""
 
     @property
     def offsets(self) -> int:
@@ -117,54 +126,41 @@ def _resolve(tp: TopicPartition, spec: OffsetSpec, bound: PartitionBounds, fail_
     return min(max(offset, bound.log_start_offset), bound.end_offset)
 
 
-def plan_splits(
-    range_: Range, pieces: Iterable[TierPiece], holes: Iterable[tuple[int, int]], tier: str, split_bytes: int
-) -> list[Split]:
+def plan_splits(range_: Range, tier_range: TierRange, tier: str, split_bytes: int) -> list[Split]:
     """Cut one range: segments by offset up to a cursor, the rest is hot.
 
     Args:
         range_: what is to be read.
-        pieces: the manifest's segments, in offset order.
-        holes: ranges of the manifest that hold no records; they are covered by nobody.
+        tier_range: what the manifest covers of it.
         tier: `auto`, `hot` (nothing from the object store) or `tiered` (nothing from brokers).
         split_bytes: a segment larger than this is read by several tasks.
 
     Raises:
-        TierGap: `tier` is `tiered`, and the manifest ends before the range.
+        TierGap: `tier` is `tiered`, and the manifest does not cover the range.
     """
-    if tier == HOT:
-        return [_split(range_, range_.start, range_.end, HOT)]
     splits: list[Split] = []
     cursor = range_.start
-    covered: list[TierPiece | tuple[int, int]] = sorted([*pieces, *holes], key=_start)
-    for piece in covered:
-        start, end = (piece.start, piece.end) if isinstance(piece, TierPiece) else piece
-        if end <= cursor:
-            continue
-        if start > cursor or cursor >= range_.end:
-            # What is missing before this piece is not in the tier; the broker has it or says why not.
-            break
-        upto = min(end, range_.end)
-        if isinstance(piece, TierPiece):
-            splits += _cut_piece(range_, piece, cursor, upto, split_bytes)
-        cursor = upto
+    if tier != HOT and tier_range.start <= cursor < tier_range.end:
+        for piece in tier_range.pieces:
+            start, end = max(piece.start, range_.start), min(piece.end, range_.end)
+            if start < end:
+                splits += _cut_piece(range_, piece, start, end, split_bytes)
+        # What no piece covers up to here holds no records; compaction leaves such ranges.
+        cursor = min(tier_range.end, range_.end)
     if cursor < range_.end:
         if tier == TIERED:
+            there = f"[{tier_range.start}, {tier_range.end})"
             raise TierGap(
-                f"{range_.tp}: the tier ends at {cursor}, {range_.end} is asked for; tier=auto reads the rest hot"
+                f"{range_.tp}: the tier holds {there}, {range_.end} is asked for; tier=auto reads the rest hot"
             )
-        splits.append(_split(range_, cursor, range_.end, HOT))
+        splits.append(Split(range_.tp, range_.topic_id, cursor, range_.end, HOT))
     return splits
-
-
-def _start(piece: TierPiece | tuple[int, int]) -> int:
-    return piece.start if isinstance(piece, TierPiece) else piece[0]
 
 
 def _cut_piece(range_: Range, piece: TierPiece, start: int, end: int, split_bytes: int) -> list[Split]:
     share = piece.bytes * (end - start) // max(1, piece.end - piece.start)
     parts = min(max(1, -(-share // split_bytes)), end - start)
-    return [_split(range_, low, high, TIERED, piece.name) for low, high in even_cuts(start, end, parts)]
+    return [Split(range_.tp, range_.topic_id, low, high, TIERED) for low, high in even_cuts(start, end, parts)]
 
 
 def even_cuts(start: int, end: int, parts: int) -> list[tuple[int, int]]:
@@ -196,8 +192,4 @@ def spread(splits: Sequence[Split], min_partitions: int, max_records: int) -> li
 
 
 def _part(split: Split, cut: tuple[int, int]) -> Split:
-    return Split(split.tp, split.topic_id, cut[0], cut[1], split.tier, split.name)
-
-
-def _split(range_: Range, start: int, end: int, tier: str, name: str = "") -> Split:
-    return Split(range_.tp, range_.topic_id, start, end, tier, name)
+    return Split(split.tp, split.topic_id, cut[0], cut[1], split.tier)

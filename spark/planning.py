@@ -12,7 +12,18 @@ from appliance.client.results import BROKER_RESOURCE, ConfigResource
 from appliance.tiering.reader import TierReader
 from appliance.tiering.stores import open_store
 from spark.options import EARLIEST, LATEST, OptionError, SourceOptions
-from spark.plan import HOT, PartitionBounds, Range, Split, TierPiece, plan_splits, resolve_ranges, spread
+from spark.plan import (
+    HOT,
+    NOTHING_TIERED,
+    PartitionBounds,
+    Range,
+    Split,
+    TierPiece,
+    TierRange,
+    plan_splits,
+    resolve_ranges,
+    spread,
+)
 
 OBJECT_STORE_CONFIG = "object.store.url"
 
@@ -99,16 +110,12 @@ def object_store_url(options: SourceOptions, client: Client, cluster: ClusterMet
 
 def plan_range(range_: Range, options: SourceOptions, url: str) -> list[Split]:
     """The splits of one partition; without an object store everything is hot."""
-    if not url:
-        return plan_splits(range_, (), (), HOT, options.split_bytes)
-    reader = TierReader(open_store(url))
-    pieces: list[TierPiece] = []
-    holes: list[tuple[int, int]] = []
-    manifest = reader.manifest(range_.topic_id, range_.tp.partition)
-    if manifest is not None:
-        for item in reader.items(manifest, range_.start, range_.end):
-            if item.records or item.bytes:
-                pieces.append(TierPiece(item.start, item.end, item.name, item.bytes))
-            else:
-                holes.append((item.start, item.end))
-    return plan_splits(range_, pieces, holes, options.tier, options.split_bytes)
+    tier_range = NOTHING_TIERED
+    if url:
+        reader = TierReader(open_store(url))
+        manifest = reader.manifest(range_.topic_id, range_.tp.partition)
+        if manifest is not None and manifest.start_offset <= range_.start:
+            segments = reader.segments(manifest, range_.start, range_.end)
+            pieces = tuple(TierPiece(segment.start, segment.end, segment.data_bytes) for segment in segments)
+            tier_range = TierRange(manifest.start_offset, manifest.end_offset, pieces)
+    return plan_splits(range_, tier_range, options.tier, options.split_bytes)

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from appliance.base.errors import ErrorCode, KafkaError
-from appliance.base.object_store import ETagMismatch, ObjectNotFound
 from appliance.client.client import Client
 from appliance.records.batch import parse_header, split_batches
-from appliance.tiering.reader import TierReader
+from appliance.tiering.reader import TierDataLoss, TierNotCovering, TierReader
 from appliance.tiering.stores import open_store
 from spark.decode import Decoder
 from spark.options import SourceOptions
@@ -20,7 +19,6 @@ FETCH_BYTES = 8 * 1024 * 1024
 EMPTY_FETCHES_MAX = 20
 """So many answers without progress, each after up to `FETCH_WAIT_MS`, before a split gives up."""
 FETCH_WAIT_MS = 500
-RELOADS_MAX = 3
 
 
 class IncompleteSplit(Exception):
@@ -43,32 +41,26 @@ def read_split(options: SourceOptions, columns: tuple[str, ...], split: Split) -
 def _read_tiered(options: SourceOptions, columns: tuple[str, ...], split: Split) -> Iterator[pa.RecordBatch]:
     assert options.object_store is not None
     reader = TierReader(open_store(options.object_store))
-    cursor, reloads = split.start, 0
+    decoder = Decoder(columns, split.tp, TIERED, options.verify_crc)
+    cursor = split.start
     while cursor < split.end:
-        manifest = reader.manifest(split.topic_id, split.tp.partition)
-        if manifest is None or cursor >= manifest.end_offset:
-            # The topic was recreated or the tier lost: only the broker can still say.
-            yield from _read_hot(options, columns, split, cursor)
-            return
-        if cursor < manifest.start_offset:
-            if options.fail_on_data_loss:
-                raise DataLoss(f"{split.tp}: offsets from {cursor} to {manifest.start_offset} were retired meanwhile")
-            cursor = manifest.start_offset
-            continue
-        item = next(iter(reader.items(manifest, cursor, split.end)))
-        upto = min(item.end, split.end)
-        decoder = Decoder(columns, split.tp, TIERED, options.verify_crc)
+        chunks = (
+            batches.records for batches in reader.read_range(split.topic_id, split.tp.partition, cursor, split.end)
+        )
         try:
-            for rows in decoder.decode(reader.read(manifest, item, cursor, upto), cursor, upto):
+            for rows in decoder.decode(chunks, cursor, split.end):
                 yield rows
                 # What is handed out is never read again, whatever happens to the rest.
-                cursor = max(cursor, min(upto, decoder.next_offset))
-            cursor = upto
-        except (ObjectNotFound, ETagMismatch):
-            # Compacted, merged or retired since the plan was made: the manifest says where the rest is now.
-            reloads += 1
-            if reloads > RELOADS_MAX:
-                raise
+                cursor = max(cursor, min(split.end, decoder.next_offset))
+            return
+        except TierDataLoss as loss:
+            if options.fail_on_data_loss:
+                raise DataLoss(f"{split.tp}: {loss}") from loss
+            cursor = max(cursor, loss.start_offset)
+        except TierNotCovering:
+            # The topic was made anew, or the tier was lost: only the broker can still say.
+            yield from _read_hot(options, columns, split, cursor)
+            return
 
 
 def _read_hot(options: SourceOptions, columns: tuple[str, ...], split: Split, start: int) -> Iterator[pa.RecordBatch]:

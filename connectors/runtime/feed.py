@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from appliance.tiering.reader import TierReader
-
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.base.ids import TopicPartition
 from appliance.base.object_store import ETagMismatch, ObjectNotFound
 from appliance.client.client import Client
 from appliance.records.batch import check_batch, split_batches
 from appliance.records.reader import Record, read_records
+from appliance.tiering.reader import TierReader
 
 FETCH_BYTES = 4 * 1024 * 1024
 FETCH_WAIT_MS = 200
@@ -71,10 +70,10 @@ class PartitionFeed:
         manifest = self._tier.manifest(topic_id, self._tp.partition)
         if manifest is None or not manifest.start_offset <= self.position < manifest.end_offset:
             return
-        for item in self._tier.items(manifest, self.position, manifest.end_offset):
-            for chunk in self._tier.read(manifest, item, self.position, item.end):
-                yield self._records_of(chunk)
-            self.position = item.end
+        for segment in self._tier.segments(manifest, self.position, manifest.end_offset):
+            for batches in self._tier.read(segment):
+                yield self._records_of(batches.records)
+        self.position = max(self.position, manifest.end_offset)
 
     def _from_broker(self, max_wait_ms: int) -> list[Record]:
         fetched = self._client.fetch(self._tp, self.position, max_bytes=FETCH_BYTES, max_wait_ms=max_wait_ms)

@@ -12,6 +12,7 @@ from appliance.base.ids import TopicPartition
 from spark.options import EARLIEST, LATEST
 from spark.plan import (
     HOT,
+    NOTHING_TIERED,
     TIERED,
     DataLoss,
     PartitionBounds,
@@ -19,6 +20,7 @@ from spark.plan import (
     Split,
     TierGap,
     TierPiece,
+    TierRange,
     even_cuts,
     plan_splits,
     resolve_ranges,
@@ -31,71 +33,74 @@ MIB = 1024 * 1024
 
 
 def piece(start: int, end: int, size: int = 1000) -> TierPiece:
-    return TierPiece(start, end, f"seg/{start}-{end}", size)
+    return TierPiece(start, end, size)
 
 
-def planned(
-    start: int, end: int, *pieces: TierPiece, holes: tuple[tuple[int, int], ...] = (), tier: str = "auto"
-) -> list[tuple[int, int, str]]:
-    splits = plan_splits(Range(TP, ID, start, end), pieces, holes, tier, MIB)
+def planned(start: int, end: int, tier_range: TierRange, tier: str = "auto") -> list[tuple[int, int, str]]:
+    splits = plan_splits(Range(TP, ID, start, end), tier_range, tier, MIB)
     return [(split.start, split.end, split.tier) for split in splits]
 
 
+TWO = TierRange(0, 70, (piece(0, 40), piece(40, 70)))
+
+
 def test_what_the_manifest_covers_is_tiered_and_the_rest_is_hot() -> None:
-    assert planned(0, 100, piece(0, 40), piece(40, 70)) == [(0, 40, TIERED), (40, 70, TIERED), (70, 100, HOT)]
+    assert planned(0, 100, TWO) == [(0, 40, TIERED), (40, 70, TIERED), (70, 100, HOT)]
 
 
 def test_segments_are_cut_at_both_edges_of_the_range() -> None:
-    assert planned(10, 50, piece(0, 40), piece(40, 70)) == [(10, 40, TIERED), (40, 50, TIERED)]
+    assert planned(10, 50, TWO) == [(10, 40, TIERED), (40, 50, TIERED)]
 
 
 def test_without_a_manifest_everything_is_hot() -> None:
-    assert planned(5, 9) == [(5, 9, HOT)]
+    assert planned(5, 9, NOTHING_TIERED) == [(5, 9, HOT)]
 
 
-def test_holes_are_read_by_nobody() -> None:
-    assert planned(0, 100, piece(0, 40), piece(60, 80), holes=((40, 60),)) == [
-        (0, 40, TIERED),
-        (60, 80, TIERED),
-        (80, 100, HOT),
-    ]
+def test_ranges_without_records_are_read_by_nobody() -> None:
+    holes = TierRange(0, 90, (piece(0, 40), piece(60, 80)))
+    assert planned(0, 100, holes) == [(0, 40, TIERED), (60, 80, TIERED), (90, 100, HOT)]
+    assert planned(40, 60, holes) == []
 
 
 def test_a_manifest_that_begins_later_leaves_the_range_to_the_broker() -> None:
-    assert planned(0, 100, piece(50, 90)) == [(0, 100, HOT)]
+    assert planned(0, 100, TierRange(50, 90, (piece(50, 90),))) == [(0, 100, HOT)]
 
 
 def test_hot_only_and_tiered_only() -> None:
-    assert planned(0, 40, piece(0, 40), tier=HOT) == [(0, 40, HOT)]
-    assert planned(0, 40, piece(0, 40), tier=TIERED) == [(0, 40, TIERED)]
-    with pytest.raises(TierGap, match="ends at 40"):
-        planned(0, 41, piece(0, 40), tier=TIERED)
+    assert planned(0, 40, TWO, HOT) == [(0, 40, HOT)]
+    assert planned(0, 40, TWO, TIERED) == [(0, 40, TIERED)]
+    with pytest.raises(TierGap, match=r"\[0, 70\)"):
+        planned(0, 71, TWO, TIERED)
 
 
 def test_large_segments_are_read_by_several_tasks() -> None:
-    splits = plan_splits(Range(TP, ID, 0, 1000), [piece(0, 1000, 10 * MIB)], (), "auto", 3 * MIB)
+    large = TierRange(0, 1000, (piece(0, 1000, 10 * MIB),))
+    splits = plan_splits(Range(TP, ID, 0, 1000), large, "auto", 3 * MIB)
     assert [(split.start, split.end) for split in splits] == [(0, 250), (250, 500), (500, 750), (750, 1000)]
 
 
-def test_whatever_the_manifest_the_splits_adjoin() -> None:
+def test_whatever_the_manifest_no_record_is_read_twice_or_left_out() -> None:
     for seed in range(500):
         chance = random.Random(seed)
         edges = sorted(chance.sample(range(200), chance.randrange(2, 12)))
-        spans = list(itertools.pairwise(edges))
-        pieces = [piece(low, high, chance.choice([1, 5 * MIB])) for low, high in spans if chance.random() < 0.8]
-        holes = [span for span in spans if span not in [(p.start, p.end) for p in pieces] and chance.random() < 0.5]
+        pieces = tuple(
+            piece(low, high, chance.choice([1, 5 * MIB]))
+            for low, high in itertools.pairwise(edges)
+            if chance.random() < 0.8
+        )
+        tiered = TierRange(edges[0], edges[-1], pieces)
         start = chance.randrange(200)
         end = chance.randrange(start + 1, 260)
-        splits = plan_splits(Range(TP, ID, start, end), pieces, holes, "auto", MIB)
+        splits = plan_splits(Range(TP, ID, start, end), tiered, "auto", MIB)
         splits = spread(splits, chance.choice([0, 3, 20]), chance.choice([0, 7]))
         read = [offset for split in splits for offset in range(split.start, split.end)]
-        unread = set(range(start, end)) - set(read)
         assert len(read) == len(set(read)), f"seed {seed}: an offset is read twice"
         assert not set(read) - set(range(start, end)), f"seed {seed}: an offset outside of the range is read"
-        assert unread <= {offset for low, high in holes for offset in range(low, high)}, f"seed {seed}: a gap"
-        for split in splits:
-            if split.tier == TIERED:
-                assert any(p.name == split.name and p.start <= split.start and split.end <= p.end for p in pieces)
+        with_records = set(range(start, end))
+        if tiered.start <= start < tiered.end:
+            with_records -= set(range(tiered.start, tiered.end))
+            with_records |= {offset for p in pieces for offset in range(max(p.start, start), min(p.end, end))}
+        assert with_records <= set(read), f"seed {seed}: a gap"
 
 
 def test_even_cuts_leave_no_piece_empty() -> None:
