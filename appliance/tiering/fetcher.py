@@ -56,7 +56,6 @@ class RemoteOffset(NamedTuple):
 
     offset: int
     timestamp: int
-    leader_epoch: int
 
 
 class RemoteLogReader:
@@ -181,8 +180,7 @@ class RemoteLogReader:
                         continue
                     for record in read_records(batch):
                         if record.timestamp >= timestamp and record.offset >= item.start:
-                            epoch = source.tail.epoch_of(record.offset)
-                            return RemoteOffset(record.offset, record.timestamp, epoch)
+                            return RemoteOffset(record.offset, record.timestamp)
                 if not read.records:
                     break
                 offset = read.next_offset

@@ -174,11 +174,8 @@ class TieringManager:
 
     # ----------------------------------------------------------------------------------------------------- driving
 
-    def tick(self, now_ms: int = 0) -> None:
-        """Look at every partition soon, some at a time; called each `tiering.task.interval.ms`.
-
-        `now_ms` is not needed: both clocks are read when a partition's turn comes.
-        """
+    def tick(self) -> None:
+        """Look at every partition soon, some at a time; called each `tiering.task.interval.ms`."""
         if not self._pass:
             self._pass.extend(self._led.values())
             self._go_on()

@@ -212,7 +212,7 @@ def test_items_in_pages_are_found(reader: RemoteLogReader, tiered: Tiered) -> No
 def test_the_first_record_of_a_time_is_found(reader: RemoteLogReader) -> None:
     for number in range(15):
         found = reader.offset_for_timestamp(TOPIC_ID, 0, START_MS + 1_000 * number + 2)
-        assert found == (4 * number + 2, START_MS + 1_000 * number + 2, 1)
+        assert found == (4 * number + 2, START_MS + 1_000 * number + 2)
     between = reader.offset_for_timestamp(TOPIC_ID, 0, START_MS + 500)
     assert between is not None and between.offset == 4
     oldest = reader.offset_for_timestamp(TOPIC_ID, 0, 0)
