@@ -35,12 +35,12 @@ from appliance.log.checkpoints import META_PROPERTIES_FILE, read_properties
 from appliance.log.log_manager import LogManager, Shutdown
 from appliance.server.background import LoopBackground
 from appliance.server.broker_api import broker_handlers
-from appliance.server.context import RemoteReader
 from appliance.server.handlers.api_versions import served_versions
 from appliance.server.limits import Limits
 from appliance.server.server import Server
 from appliance.server.timers import LoopTimers
 from appliance.tiering.body import BodyStore
+from appliance.tiering.fetcher import RemoteLogReader
 from appliance.tiering.manager import TieringManager
 from appliance.tiering.stores import open_store
 
@@ -52,6 +52,8 @@ CONTROLLED_SHUTDOWN_MS = 3_000
 """How long the controller may take to let this broker go. With one replica for each partition nobody can take over."""
 REQUEST_THREADS = 4
 """Threads for requests to the object store other than uploads."""
+TIER_CACHE = "tier-cache"
+"""Folder in the data directory for what was read from the object store."""
 LAST_ANSWERS_MS = 50
 """Between the end of service and the end of connections: time for answers that say so."""
 GC_THRESHOLD = (20_000, 20, 50)
@@ -88,7 +90,7 @@ class Broker:
         self.randomness: Randomness = randomness or SystemRandomness()
         self.image = MetadataImage()
         self.logs = logs
-        self.remote: RemoteReader | None = None
+        self.remote = RemoteLogReader(store, self.clock, config, settings.data_dir / TIER_CACHE)
         self.failure: UserError | None = None
         self._settings = settings
         self._handle = handle
@@ -126,6 +128,13 @@ class Broker:
             queue_limit=queue_limit,
             timers=self.timers,
             name="tiering",
+        )
+        self.remote_threads = LoopBackground(
+            loop,
+            threads=config.get("remote.log.reader.threads"),
+            queue_limit=config.get("remote.log.reader.max.pending.tasks"),
+            timers=self.timers,
+            name="remote-read",
         )
         self.tiering = TieringManager(store, self._tiering_threads, self.clock, self.randomness, config)
         self.partitions.watch(
@@ -293,6 +302,8 @@ class Broker:
         self.groups.close()
         self.server.close()
         self.timers.close()
+        self.remote.close()
+        self.remote_threads.close()
         self._tiering_threads.close()
         self.background.close()
         if hasattr(self, "controller"):

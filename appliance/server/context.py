@@ -16,6 +16,7 @@ from appliance.log.partition_log import PartitionLog
 from appliance.partition.leader import PartitionLeader
 from appliance.partition.purgatory import AckPurgatory, Waiter
 from appliance.records.batch import BatchHeader
+from appliance.tiering.fetcher import RemoteOffset, RemoteRead
 
 
 class Partition(Protocol):
@@ -94,11 +95,13 @@ class ControllerCalls(Protocol):
 
 
 class RemoteReader(Protocol):
-    """Records that only the object store still holds. Both calls block: helper threads only."""
+    """Records that only the object store still holds (`appliance.tiering.fetcher`). Blocks: helper threads only."""
 
-    def read(self, topic_id: uuid.UUID, partition: int, offset: int, max_bytes: int, max_offset: int) -> bytes: ...
+    def fetch(self, topic_id: uuid.UUID, partition: int, offset: int, max_bytes: int, max_offset: int) -> RemoteRead:
+        """Raises KafkaError."""
 
-    def offset_for_timestamp(self, topic_id: uuid.UUID, partition: int, timestamp: int) -> tuple[int, int] | None: ...
+    def offset_for_timestamp(self, topic_id: uuid.UUID, partition: int, timestamp: int) -> RemoteOffset | None:
+        """Raises KafkaError."""
 
 
 class Broker(Protocol):
@@ -125,7 +128,11 @@ class Broker(Protocol):
     @property
     def groups(self) -> Any: ...
     @property
-    def remote(self) -> RemoteReader | None: ...
+    def remote(self) -> RemoteReader: ...
+    @property
+    def remote_threads(self) -> Background:
+        """Where the object store is read, so that it holds up nothing else."""
+
     @property
     def data_dir(self) -> Path: ...
 

@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Callable
 from typing import cast
 
-from appliance.base.background import BackgroundFull
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.partition.fetch_plan import ByteBudget, Source, leader_epoch_error, source_of
 from appliance.partition.fetch_sessions import (
@@ -27,9 +26,10 @@ from appliance.partition.fetch_sessions import (
     SessionPartition,
 )
 from appliance.partition.isolation import READ_COMMITTED, visible_end
-from appliance.server.context import Broker, Partition
+from appliance.server.context import Broker, Partition, RemoteReader
 from appliance.server.leaders import leader_hint
 from appliance.server.requests import FileRange, OutputItem, Pending, Request
+from appliance.tiering.fetcher import RemoteRead
 from appliance.wire.codec import encode_parts
 from appliance.wire.messages.fetch import (
     AbortedTransaction,
@@ -107,6 +107,23 @@ class _Read:
         self.data.error_code = error
         self.data.high_watermark = -1
         self.data.log_start_offset = -1
+
+    def take_remote(self, result: RemoteRead | Exception, isolation_level: int) -> None:
+        """What the object store had."""
+        if isinstance(result, KafkaError):
+            self.fail(result.code)
+        elif isinstance(result, Exception):
+            partition = self.partition
+            _log.error("reading %s at %d from the object store: %s", partition.key, partition.fetch_offset, result)
+            self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            self.data.records = result.records
+            self.size = len(result.records)
+            if isolation_level == READ_COMMITTED:
+                self.data.aborted_transactions = [
+                    AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+                    for one in result.aborted
+                ]
 
     @property
     def answers_now(self) -> bool:
@@ -289,65 +306,38 @@ class FetchOperation:
 
     def _finish(self, reads: list[_Read]) -> None:
         remote = [read for read in reads if read.is_remote]
-        if not remote:
+        if remote:
+            self._read_remote(reads, remote[:REMOTE_READS_MAX])
+        else:
             self._answer(reads)
-            return
-        reader = self.broker.remote
-        if reader is None:
-            for read in remote:
-                read.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
-            self._answer(reads)
-            return
-        chosen = remote[:REMOTE_READS_MAX]
 
-        def work() -> list[bytes | Exception]:
-            found: list[bytes | Exception] = []
-            for read in chosen:
-                hosted = cast(Partition, read.hosted)
-                try:
-                    found.append(
-                        reader.read(
-                            hosted.topic_id,
-                            hosted.partition,
-                            read.partition.fetch_offset,
-                            max(1, read.wanted_bytes),
-                            read.visible_end,
-                        )
-                    )
-                except Exception as error:
-                    found.append(error)
-            return found
+    def _read_remote(self, reads: list[_Read], chosen: list[_Read]) -> None:
+        """Ask the object store in a helper thread. What is not there in time comes out of the cache next time."""
+        reader, isolation_level = self.broker.remote, self._isolation_level
 
-        def done(found: list[bytes | Exception] | Exception) -> None:
-            if isinstance(found, Exception):
-                found = [found] * len(chosen)
-            for read, result in zip(chosen, found, strict=True):
-                self._remote_result(read, result)
+        def work() -> list[RemoteRead | Exception]:
+            return [_fetch_remote(reader, read) for read in chosen]
+
+        def done(found: list[RemoteRead | Exception] | Exception) -> None:
+            if self.pending.answered:
+                return
+            timer.cancel()
+            results = [found] * len(chosen) if isinstance(found, Exception) else found
+            for read, result in zip(chosen, results, strict=True):
+                read.take_remote(result, isolation_level)
             self._answer(reads)
 
         # What lies in files now may be deleted when the object store has answered.
         self._keep(reads)
-        self.broker.background.run(work, done)
+        limit_ms = max(self._max_wait_ms, self.broker.config.get("remote.fetch.max.wait.ms"))
+        timer = self.broker.background.schedule(limit_ms, lambda: self._answer(reads))
+        self.broker.remote_threads.run(work, done)
 
     def _keep(self, reads: list[_Read]) -> None:
         for read in reads:
             if read.range is not None and not self._kept:
                 read.range.retain()
         self._kept = True
-
-    @staticmethod
-    def _remote_result(read: _Read, result: bytes | Exception) -> None:
-        if isinstance(result, bytes):
-            read.data.records = result
-            read.size = len(result)
-        elif isinstance(result, KafkaError):
-            read.fail(result.code)
-        elif isinstance(result, BackgroundFull):
-            read.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-        else:
-            partition = read.partition
-            _log.error("reading %s at %d from the object store: %s", partition.key, partition.fetch_offset, result)
-            read.fail(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _answer(self, reads: list[_Read]) -> None:
         self._keep(reads)
@@ -396,6 +386,16 @@ class FetchOperation:
 
     def _send(self, response: FetchResponse) -> None:
         self.pending.answer_items(encode_with_ranges(response, self.request.api_version, self.request.correlation_id))
+
+
+def _fetch_remote(reader: RemoteReader, read: _Read) -> RemoteRead | Exception:
+    """Runs in a helper thread."""
+    hosted = cast(Partition, read.hosted)
+    offset, max_bytes = read.partition.fetch_offset, max(1, read.wanted_bytes)
+    try:
+        return reader.fetch(hosted.topic_id, hosted.partition, offset, max_bytes, read.visible_end)
+    except Exception as error:
+        return error
 
 
 def _nothing() -> None:

@@ -84,7 +84,12 @@ def handle(broker: Broker, request: Request) -> ListOffsetsResponse | Pending:
                 lookup.answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         pending.answer(_in_version(response, request.api_version))
 
-    broker.background.run(lambda: _look_up_all(broker, lookups), done)
+    # The object store may take its time; what lies on this disk does not wait for it.
+    somewhere_remote = any(
+        lookup.hosted.log_start_offset < lookup.hosted.log.local_log_start_offset for lookup in lookups
+    )
+    threads = broker.remote_threads if somewhere_remote else broker.background
+    threads.run(lambda: _look_up_all(broker, lookups), done)
     return pending
 
 
@@ -169,21 +174,22 @@ def _look_up_all(broker: Broker, lookups: list[_Lookup]) -> None:
 
 def _look_up(broker: Broker, lookup: _Lookup) -> None:
     hosted, answer = lookup.hosted, lookup.answer
-    found: tuple[int, int] | None
+    log = hosted.log
     if lookup.timestamp == MAX_TIMESTAMP:
-        found = hosted.log.offset_of_max_timestamp(lookup.end)
+        found = log.offset_of_max_timestamp(lookup.end)
         if found is not None:
             answer.offset, answer.timestamp = found
-            answer.leader_epoch = hosted.log.leader_epochs.epoch_for(answer.offset)
+            answer.leader_epoch = log.leader_epochs.epoch_for(answer.offset)
         return
-    found = None
-    if hosted.log_start_offset < hosted.log.local_log_start_offset and broker.remote is not None:
-        found = broker.remote.offset_for_timestamp(hosted.topic_id, hosted.partition, lookup.timestamp)
-    if found is None:
-        found = hosted.log.offset_for_timestamp(lookup.timestamp, lookup.end)
-    if found is not None and hosted.log_start_offset <= found[0] < lookup.end:
+    if hosted.log_start_offset < log.local_log_start_offset:
+        remote = broker.remote.offset_for_timestamp(hosted.topic_id, hosted.partition, lookup.timestamp)
+        if remote is not None and hosted.log_start_offset <= remote.offset < lookup.end:
+            answer.offset, answer.timestamp, answer.leader_epoch = remote
+            return
+    found = log.offset_for_timestamp(lookup.timestamp, lookup.end)
+    if found is not None and found.offset >= hosted.log_start_offset:
         answer.offset, answer.timestamp = found
-        answer.leader_epoch = hosted.log.leader_epochs.epoch_for(answer.offset)
+        answer.leader_epoch = log.leader_epochs.epoch_for(answer.offset)
 
 
 def failed(request: Request, code: ErrorCode, message: str | None) -> ListOffsetsResponse:
