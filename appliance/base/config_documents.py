@@ -11,7 +11,6 @@ from pathlib import Path
 
 from appliance.base.config import BROKER_CONFIGS, TOPIC_CONFIGS
 from appliance.base.config_definitions_broker import KAFKA_BROKER_CONFIGS
-from appliance.base.config_definitions_own import OWN_BROKER_CONFIGS
 from appliance.base.config_definitions_up import UP_CONFIGS
 from appliance.base.config_differences import DIFFERENT_DEFAULTS
 from appliance.base.config_types import ConfigKey
@@ -49,8 +48,8 @@ def configuration_page() -> str:
         "## Topics\n\nSet when a topic is created or altered. The broker config in the last column gives the default "
         "of all topics.\n",
         _topic_table(TOPIC_CONFIGS.values()),
-        "## Brokers: leases, tiering, limits\n\nKafka has none of these.\n",
-        _table(OWN_BROKER_CONFIGS.values()),
+        "## Brokers and gateways: leases, tiering, limits\n\nKafka has none of these.\n",
+        _table(key for key in BROKER_CONFIGS.values() if key.ours),
         "## Brokers: as in Kafka\n\nThose marked with * may be altered while the cluster runs.\n",
         _table(honoured),
         "## Without effect\n\nTaken from files and shown by tools, so that a server.properties carries over; setting "

@@ -218,10 +218,10 @@ class Supervisor:
         match event:
             case Signalled():
                 raise Stopping
-            case ProcessReady(name, address, _):
+            case ProcessReady(name, address, pid):
                 self._addresses[name] = address
                 self._restarts.ready(name, _now_ms())
-                _log.info("%s serves at %s", name, address)
+                _log.info("%s serves at %s (pid %d)", name, address, pid)
             case ProcessEnded(name, message, exit_code, _) if name.startswith("service-") and (
                 exit_code == EXIT_NOT_INSTALLED
             ):

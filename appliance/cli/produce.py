@@ -33,7 +33,7 @@ LINE_MAX_BYTES = 64 * 1024 * 1024
 BATCH_MAX_BYTES = 512 * 1024
 """Half of the default `max.message.bytes`; a record that is larger goes alone, and the broker decides."""
 BATCH_MAX_RECORDS = 10_000
-AUTO_CREATE_TIMEOUT_S = 5.0
+AUTO_CREATE_TIMEOUT_S = 3.0
 AUTO_CREATE_POLL_S = 0.05
 _SEQUENCE_END = 2**31
 

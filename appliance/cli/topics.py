@@ -16,17 +16,32 @@ if TYPE_CHECKING:
     from appliance.client.client import Client
     from appliance.client.cluster import TopicMetadata
 
+CLIENT_ID = "appliance-cli"
 EARLIEST, LATEST = -2, -1
 _TOPIC_SOURCE = 1
 
 app = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True, rich_markup_mode=None)
 
 
+FIRST_CONTACT_RETRIES = 4
+"""Under a second: somebody waits, and an address where nobody listens is more often wrong than slow."""
+TIMEOUT_MS = 10_000
+
+
 def client_of(bootstrap_server: str) -> Client:
+    """A client of a cluster that has answered.
+
+    Raises:
+        UserError, ConnectionLost, CallTimedOut, KafkaError: no address, or nobody answers there.
+    """
     # Here and not above: `--help` needs no client.
     from appliance.client.client import Client
+    from appliance.client.retries import RetryPolicy
 
-    return Client(bootstrap_server, client_id="appliance-cli", timeout_ms=10_000)
+    patience = RetryPolicy(retry_limit=FIRST_CONTACT_RETRIES)
+    with Client(bootstrap_server, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS, retries=patience) as client:
+        client.metadata(())
+    return Client(bootstrap_server, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS)
 
 
 @app.command()
@@ -142,7 +157,9 @@ def delete(
     deleted = []
     with client_of(bootstrap_server) as client:
         for name in names:
-            require_topics(client, [name], missing_is_fine=if_exists)
+            known = require_topics(client, [name], missing_is_fine=if_exists)
+            if known[name].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue  # the client would ask again and again, as for a topic that has just been created
             try:
                 client.delete_topics([name])
                 deleted.append(name)

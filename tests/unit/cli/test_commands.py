@@ -13,6 +13,7 @@ import pytest
 from appliance.base.errors import UserError
 from appliance.cli.produce import _key_and_value, _lines_of
 from tests.support.repo import REPO
+from tests.support.running import python_environment
 
 COMMANDS = ("up", "topics", "produce", "consume", "status")
 
@@ -21,6 +22,7 @@ def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "appliance.cli", *arguments],
         cwd=REPO,
+        env=python_environment(),
         input=stdin,
         capture_output=True,
         text=True,
