@@ -153,7 +153,7 @@ class Appliance(BenchmarkedServer):
     def start(self) -> None:
         self.folder.mkdir(parents=True)
         command = [str(REPO / ".venv" / "bin" / "appliance"), "up", "--brokers", "1", "--runtime", "local"]
-        command += ["--data-dir", str(self.folder / "data"), "--port", "0", "--http-port", "0"]
+        command += ["--data-dir", str(self.folder / "data"), "--port", "0", "--http-port", "0", "--connect-port", "0"]
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 command,
