@@ -139,6 +139,6 @@ def says_not_controller(response: object) -> bool:
         return True
     for name in ("topics", "responses", "results"):
         rows = getattr(response, name, None)
-        if rows and any(getattr(row, "error_code", None) == ErrorCode.NOT_CONTROLLER for row in rows):
+        if isinstance(rows, list) and any(getattr(row, "error_code", None) == ErrorCode.NOT_CONTROLLER for row in rows):
             return True
     return False
