@@ -1,15 +1,22 @@
-"""What `appliance up --runtime ray` does with processes, shown with stand-ins. Two Ray clusters in all."""
+"""What `appliance up --runtime ray` does: with stand-ins, then with real brokers. Two Ray clusters in all."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.running import RunningAppliance, wait_for
+from appliance.base.ids import TopicPartition
+from appliance.cli.reading import VisibleRecords
+from appliance.client.client import Client
+from appliance.client.results import NewTopic
+from appliance.records.builder import build_batch
+from tests.support.running import REAL, RunningAppliance, wait_for
 from tests.support.standins import ask
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -89,17 +96,34 @@ def test_sigint_to_the_process_group_leaves_no_child_and_no_folder(
     assert _ray_folders(appliance) == []
 
 
-def test_data_survives_and_sigkill_of_the_parent_leaves_no_orphan(
-    folder: Path, appliance: RunningAppliance, brokers: list[str]
+def test_real_brokers_on_ray_outlive_kills_and_their_data_outlives_ray(
+    tmp_path: Path, appliance: RunningAppliance
 ) -> None:
-    assert appliance.process.poll() == 0, "the first one has ended"
-    arguments = ("--runtime", "ray", "--brokers", "2", "--services", "none")
-    with RunningAppliance(folder, *arguments, environment=ENVIRONMENT) as second:
-        again = second.ready(120)["bootstrap_servers"].split(",")
-        assert ask(again[0], "read") == "kept"
-        second.process.kill()
-        second.wait_until_gone(15)
-        assert _ray_folders(second) == []
+    assert appliance.process.poll() == 0, "the first Ray has ended"
+    arguments = ("--brokers", "2", "--services", "none")
+    topic = TopicPartition("flights", 0)
+    with RunningAppliance(tmp_path, "--runtime", "ray", *arguments, module=REAL, environment=ENVIRONMENT) as running:
+        ready = running.ready(120)
+        with Client(ready["bootstrap_servers"], client_id="test") as client:
+            client.create_topics([NewTopic("flights", num_partitions=1)])
+            client.produce(topic, _batch(b"before"))
+            leader = client.metadata(["flights"]).topics["flights"].partitions[0].leader
+            (pid,) = re.findall(rf"broker-{leader} serves at \S+ \(pid (\d+)\)", running.log())
+            os.kill(int(pid), signal.SIGKILL)
+            client.produce(topic, _batch(b"after"))
+        running.process.kill()
+        running.wait_until_gone(15)
+        assert _ray_folders(running) == []
+    with RunningAppliance(tmp_path, "--runtime", "local", *arguments, module=REAL) as running:
+        again = running.ready()
+        assert again["cluster_id"] == ready["cluster_id"]
+        with Client(again["bootstrap_servers"], client_id="test") as client:
+            fetched = client.fetch(topic, 0)
+        assert [record.value for record in VisibleRecords(fetched.records, 0)] == [b"before", b"after"]
+
+
+def _batch(value: bytes) -> bytes:
+    return build_batch([(time.time_ns() // 1_000_000, None, value, ())])
 
 
 def _other_pid(address: str, pid: str) -> str:
