@@ -1,0 +1,541 @@
+"""A world for groups: consumers that join, own, commit, pause, crash and leave, and a coordinator that moves.
+
+Everything happens at virtual milliseconds out of one heap and one seed. The network delays and loses, writes are slow
+or fail, and each new coordinator begins with what is in the log. `World.run` checks after each event what must never
+break (`Violation` names it and the seed).
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from appliance.base.errors import ErrorCode
+from appliance.base.randomness import SeededRandomness
+from appliance.coordinator.calls import Answer, Call
+from appliance.coordinator.loader import load
+from appliance.coordinator.moment import Moment
+from appliance.coordinator.shard import Batch, CoordinatorShard, ShardLimits
+from appliance.groups.config import GroupConfig
+from appliance.groups.group import Group
+from appliance.groups.machine import GroupMachine
+from appliance.groups.records import replay_into
+from appliance.groups.states import GroupState
+from appliance.groups.stored import StoredGroups
+from appliance.wire.messages.heartbeat import HeartbeatRequest
+from appliance.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from appliance.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from appliance.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from appliance.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from appliance.wire.schema import Struct
+
+WALL_START_MS = 1_700_000_000_000
+PARTITIONS = 7
+HEARTBEAT_MS = 2_000
+SESSION_MS = 6_000
+REBALANCE_MS = 8_000
+REQUEST_TIMEOUT_MS = 20_000
+TRY_AGAIN = {
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass
+class Faults:
+    """How bad a day is."""
+
+    lost: float = 0.03
+    """Share of requests and answers that the network loses."""
+    latency_max_ms: int = 60
+    late: float = 0.08
+    """Share of requests and answers that take seconds."""
+    failed_writes: float = 0.12
+    slow_writes: float = 0.05
+    """Share of writes that take longer than their time-out."""
+    moves_every_ms: int = 15_000
+    mishaps_every_ms: int = 2_000
+    """How often one of the consumers crashes, pauses or leaves."""
+
+
+GOOD_DAY = Faults(0.0, 5, 0.0, 0.0, 0.0, 0, 0)
+
+
+@dataclass(eq=False)
+class Consumer:
+    """A client of the classic protocol, eager: what it owns ends when it joins again."""
+
+    world: World
+    name: str
+    group_id: str
+    instance_id: str | None
+    version: int
+    member_id: str = ""
+    generation_id: int = -1
+    owned: tuple[int, ...] = ()
+    is_stable: bool = False
+    is_alive: bool = True
+    paused_until_ms: int = 0
+    life: int = 0
+    """Rises whenever it begins something new; answers of an older life are ignored."""
+
+    def begin(self) -> None:
+        self.life += 1
+        self.is_stable, self.owned = False, ()
+        request = JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=self.name.encode())],
+        )
+        self.send(request, self.joined)
+
+    def send(self, request: Struct, done: Callable[[Any], None]) -> None:
+        life = self.life
+
+        def answered(response: Any) -> None:
+            if life == self.life and self.is_alive:
+                done(response)
+
+        self.world.send(Call(request, self.version_of(request), self.name, "/sim"), answered)
+
+    def version_of(self, request: Struct) -> int:
+        return self.version if isinstance(request, JoinGroupRequest) else 4
+
+    def again(self, delay_ms: int = 100) -> None:
+        life = self.life
+        self.world.after(delay_ms, lambda: self.begin() if life == self.life and self.is_alive else None)
+
+    def failed(self, error: int) -> None:
+        """What every client does with an error of its group."""
+        if error == ErrorCode.FENCED_INSTANCE_ID:
+            # By its successor, or by a late JoinGroup of its predecessor. Whoever runs it starts it again.
+            self.world.note("fenced")
+            self.crash()
+            self.world.after(1_000, lambda: None if self.is_alive else self.start_anew())
+            return
+        if error == ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        elif error not in TRY_AGAIN and error != ErrorCode.ILLEGAL_GENERATION:
+            raise Violation(f"seed {self.world.seed}: {self.name} was told {ErrorCode(error).name}")
+        self.generation_id = -1
+        self.again()
+
+    def joined(self, response: Any) -> None:
+        if response is None:
+            self.again()
+        elif response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+            self.again(0)
+        elif response.error_code != ErrorCode.NONE:
+            self.failed(response.error_code)
+        else:
+            self.member_id, self.generation_id = response.member_id, response.generation_id
+            assignments: list[SyncGroupRequestAssignment] = []
+            if response.leader == self.member_id and not response.skip_assignment:
+                assignments = self.assign([member.member_id for member in response.members])
+            request = SyncGroupRequest(
+                group_id=self.group_id,
+                generation_id=self.generation_id,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                assignments=assignments,
+            )
+            self.send(request, self.synced)
+
+    def assign(self, member_ids: list[str]) -> list[SyncGroupRequestAssignment]:
+        shuffled = self.world.random.sample(member_ids, len(member_ids))
+        return [
+            SyncGroupRequestAssignment(
+                member_id=member_id, assignment=json.dumps(list(range(index, PARTITIONS, len(shuffled)))).encode()
+            )
+            for index, member_id in enumerate(shuffled)
+        ]
+
+    def synced(self, response: Any) -> None:
+        if response is None:
+            self.again()
+        elif response.error_code != ErrorCode.NONE:
+            self.failed(response.error_code)
+        else:
+            self.owned = tuple(json.loads(response.assignment or b"[]"))
+            self.is_stable = True
+            self.world.after(HEARTBEAT_MS, partial(self.beat, self.life))
+
+    def beat(self, life: int) -> None:
+        if life != self.life or not self.is_alive:
+            return
+        if self.world.now_ms < self.paused_until_ms:
+            self.world.after(self.paused_until_ms - self.world.now_ms, partial(self.beat, life))
+            return
+        if self.owned and self.world.random.random() < 0.8:
+            self.commit(self.world.random.choice(self.owned))
+        request = HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+        )
+        self.send(request, self.beaten)
+        self.world.after(HEARTBEAT_MS, partial(self.beat, life))
+
+    def beaten(self, response: Any) -> None:
+        if response is None or response.error_code == ErrorCode.NONE:
+            return
+        if response.error_code in TRY_AGAIN and response.error_code != ErrorCode.REBALANCE_IN_PROGRESS:
+            return
+        self.is_stable = False
+        self.failed(response.error_code)
+
+    def commit(self, partition: int) -> None:
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=self.generation_id,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            topics=[
+                OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition_index=partition)])
+            ],
+        )
+        self.send(request, lambda response: None)
+
+    def leave(self) -> None:
+        identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
+        self.send(LeaveGroupRequest(group_id=self.group_id, members=[identity]), lambda response: None)
+        self.crash()
+
+    def crash(self) -> None:
+        self.life += 1
+        self.is_alive = self.is_stable = False
+        self.owned = ()
+
+    def start_anew(self) -> None:
+        """As a new process: it knows nothing but its instance id."""
+        self.is_alive, self.member_id, self.generation_id, self.paused_until_ms = True, "", -1, 0
+        self.begin()
+
+
+@dataclass
+class World:
+    seed: int
+    consumers_per_group: int = 4
+    faults: Faults = field(default_factory=Faults)
+    machine_class: type[GroupMachine] = GroupMachine
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.randomness = SeededRandomness(self.seed)
+        self.config = GroupConfig(initial_rebalance_delay_ms=self.random.choice([0, 500, 3_000]))
+        self.now_ms = 0
+        self.agenda: list[tuple[int, int, Callable[[], None]]] = []
+        self.sequence = 0
+        self.notes: list[str] = []
+        self.log: list[bytes] = []
+        self.shard: CoordinatorShard[Any] | None = None
+        self.machine: GroupMachine | None = None
+        self.under_way: list[Batch[Any]] = []
+        self.waiting: dict[Call, Callable[[Any], None]] = {}
+        self.tick_due_ms: int | None = None
+        self.next_offset = 0
+        self.submitted: dict[tuple[str, int], set[int]] = {}
+        self.acknowledged: dict[tuple[str, int], int] = {}
+        self.assigned: dict[tuple[str, int], dict[str, bytes]] = {}
+        """By (group, generation): what each member, by instance id or else member id, was told that it owns."""
+        self.consumers = [
+            Consumer(
+                self,
+                f"{group_id}-{number}",
+                group_id,
+                f"i-{number}" if self.random.random() < 0.4 else None,
+                self.random.choice([3, 5, 9]),
+            )
+            for group_id in ("g", "h")
+            for number in range(self.consumers_per_group)
+        ]
+        for consumer in self.consumers:
+            if consumer.version < 5:
+                consumer.instance_id = None
+            self.after(self.random.randrange(2_000), consumer.start_anew)
+        self.start_coordinator()
+        self.after(0, self.maybe_move)
+        self.after(0, self.mishap)
+
+    # The agenda
+
+    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self.sequence += 1
+        heapq.heappush(self.agenda, (self.now_ms + delay_ms, self.sequence, action))
+
+    def run(self, duration_ms: int) -> None:
+        end_ms = self.now_ms + duration_ms
+        while self.agenda and self.agenda[0][0] <= end_ms:
+            self.now_ms, _, action = heapq.heappop(self.agenda)
+            action()
+            self.check()
+        self.now_ms = end_ms
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    @property
+    def now(self) -> Moment:
+        return Moment(WALL_START_MS + self.now_ms, self.now_ms)
+
+    # The coordinator
+
+    def start_coordinator(self) -> None:
+        stored = StoredGroups()
+        load(self.log, partial(replay_into, stored))
+        machine = self.machine = self.machine_class(self.config, self.randomness, stored)
+        self.shard = CoordinatorShard(machine, ShardLimits())
+        self.shard.decide(lambda: machine.loaded(self.now), self.now)
+        self.pump()
+        self.check_offsets()
+
+    def maybe_move(self) -> None:
+        if self.faults.moves_every_ms:
+            self.after(self.random.randrange(self.faults.moves_every_ms), self.move)
+
+    def move(self) -> None:
+        """The coordinator's broker dies or loses its partition; what was under way is in the log, or is not."""
+        self.maybe_move()
+        shard = self.shard
+        if shard is None:
+            return
+        self.note("moved")
+        shard.unload()
+        for answer in shard.take_answers():
+            self.deliver(answer)
+        if self.waiting:
+            raise Violation(f"seed {self.seed}: {len(self.waiting)} requests were never answered")
+        survive = self.random.randrange(len(self.under_way) + 1)
+        self.log += [batch.payload for batch in self.under_way[:survive]]
+        self.shard = self.machine = None
+        self.under_way = []
+        self.after(self.random.randrange(10, 3_000), self.start_coordinator)
+
+    def pump(self) -> None:
+        shard = self.shard
+        if shard is None:
+            return
+        while (batch := shard.take_batch(self.now)) is not None:
+            self.under_way.append(batch)
+            if len(self.under_way) == 1:
+                self.append_next()
+        for answer in shard.take_answers():
+            self.deliver(answer)
+        due_ms = shard.next_due_ms()
+        if due_ms is not None and (self.tick_due_ms is None or due_ms < self.tick_due_ms):
+            self.tick_due_ms = due_ms
+            self.after(max(due_ms - self.now_ms, 0), partial(self.tick, due_ms))
+
+    def tick(self, due_ms: int) -> None:
+        if self.tick_due_ms == due_ms:
+            self.tick_due_ms = None
+        if self.shard is not None:
+            self.shard.tick(self.now)
+            self.pump()
+
+    def append_next(self) -> None:
+        shard, batch = self.shard, self.under_way[0]
+        chance = self.random.random()
+        if chance < self.faults.failed_writes:
+            outcome, delay_ms = ErrorCode.NOT_ENOUGH_REPLICAS, self.random.randrange(20)
+        elif chance < self.faults.failed_writes + self.faults.slow_writes:
+            outcome, delay_ms = ErrorCode.NONE, self.random.randrange(4_000, 9_000)
+        else:
+            outcome, delay_ms = ErrorCode.NONE, self.random.randrange(20)
+
+        def done() -> None:
+            if shard is not self.shard or shard is None:
+                return
+            if outcome is ErrorCode.NONE:
+                self.log.append(batch.payload)
+            else:
+                self.note("write failed")
+            self.under_way.remove(batch)
+            shard.batch_done(batch, outcome, self.now)
+            if self.under_way:
+                self.append_next()
+            self.pump()
+
+        self.after(delay_ms, done)
+
+    # The network
+
+    def send(self, call: Call, done: Callable[[Any], None]) -> None:
+        """A client's request: `done` gets the answer, or None when none came in time."""
+        outcome: list[Any] = []
+
+        def once(response: Any) -> None:
+            if not outcome:
+                outcome.append(response)
+                done(response)
+
+        self.after(REQUEST_TIMEOUT_MS, lambda: once(None))
+        if self.random.random() >= self.faults.lost:
+            self.after(self.latency(), lambda: self.arrive(call, once))
+
+    def arrive(self, call: Call, done: Callable[[Any], None]) -> None:
+        if isinstance(call.request, OffsetCommitRequest):
+            self.next_offset += 1
+            partition = call.request.topics[0].partitions[0]
+            partition.committed_offset = self.next_offset
+            key = (call.request.group_id, partition.partition_index)
+            self.submitted.setdefault(key, set()).add(self.next_offset)
+        if self.shard is None:
+            response = GroupMachine(self.config, self.randomness, StoredGroups()).refuse(
+                call, ErrorCode.NOT_COORDINATOR
+            )
+            self.after(self.latency(), lambda: done(response))
+            return
+        self.waiting[call] = done
+        self.shard.submit(call, self.now)
+        self.pump()
+
+    def latency(self) -> int:
+        if self.random.random() < self.faults.late:
+            return self.random.randrange(6_000)
+        return self.random.randrange(1, self.faults.latency_max_ms)
+
+    def deliver(self, answer: Answer) -> None:
+        done = self.waiting.pop(answer.call, None)
+        if done is None:
+            raise Violation(f"seed {self.seed}: {answer.call.request!r} was answered twice")
+        self.check_answer(answer)
+        if self.random.random() >= self.faults.lost:
+            self.after(self.latency(), lambda: done(answer.response))
+
+    # Mishaps
+
+    def mishap(self) -> None:
+        if not self.faults.mishaps_every_ms:
+            return
+        self.after(self.random.randrange(self.faults.mishaps_every_ms), self.mishap)
+        consumer = self.random.choice(self.consumers)
+        if not consumer.is_alive:
+            consumer.start_anew()
+            return
+        match self.random.randrange(5):
+            case 0:
+                consumer.crash()
+            case 1:
+                consumer.leave()
+            case 2:
+                consumer.paused_until_ms = self.now_ms + self.random.randrange(2 * SESSION_MS)
+            case 3:
+                # Restarted at once, as a container is.
+                consumer.crash()
+                consumer.start_anew()
+            case _:
+                consumer.begin()
+
+    def heal(self) -> None:
+        """From now on everything works, and everybody is back."""
+        self.faults = GOOD_DAY
+        for consumer in self.consumers:
+            consumer.paused_until_ms = 0
+            if not consumer.is_alive:
+                consumer.start_anew()
+
+    # What must never break
+
+    def check_answer(self, answer: Answer) -> None:
+        response: Any = answer.response
+        request: Any = answer.call.request
+        if isinstance(request, OffsetCommitRequest):
+            if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
+                partition = request.topics[0].partitions[0]
+                key = (request.group_id, partition.partition_index)
+                self.acknowledged[key] = max(self.acknowledged.get(key, 0), partition.committed_offset)
+        elif isinstance(request, SyncGroupRequest) and response.error_code == ErrorCode.NONE:
+            self.check_assignment(request, response.assignment)
+
+    def check_assignment(self, request: SyncGroupRequest, assignment: bytes) -> None:
+        where = f"seed {self.seed} at {self.now_ms}: generation {request.generation_id} of {request.group_id}"
+        who = request.group_instance_id or request.member_id
+        told = self.assigned.setdefault((request.group_id, request.generation_id), {})
+        if told.setdefault(who, assignment) != assignment:
+            raise Violation(f"{where}: {who} was told two assignments")
+        owned = [partition for content in told.values() for partition in json.loads(content or b"[]")]
+        if len(owned) != len(set(owned)):
+            raise Violation(f"{where}: a partition has two owners: {told}")
+        stored = self.machine.stored.generations.get(request.group_id) if self.machine is not None else None
+        if stored is None or stored.generation_id != request.generation_id:
+            raise Violation(f"{where}: it was given out, but is not in the log")
+        of_member = {member.member_id: member.assignment for member in stored.members}
+        if of_member.get(request.member_id) != assignment:
+            raise Violation(f"{where}: {who} was told what is not in the log")
+
+    def check(self) -> None:
+        machine, shard = self.machine, self.shard
+        if machine is None or shard is None:
+            return
+        for group in machine.groups.values():
+            self.check_counts(group)
+            if shard.idle and group.state is GroupState.STABLE:
+                self.check_stable(group, machine)
+
+    def check_counts(self, group: Group) -> None:
+        waiting = [member for member in group.members.values() if member.awaiting_join is not None]
+        static = {member.instance_id: member.member_id for member in group.members.values() if member.instance_id}
+        if group.awaiting_join_count != len(waiting) or group.static_members != static:
+            raise Violation(f"seed {self.seed}: group {group.group_id} has lost count of its members")
+        if group.members and group.leader_id not in group.members:
+            raise Violation(f"seed {self.seed}: group {group.group_id} is led by nobody")
+
+    def check_stable(self, group: Group, machine: GroupMachine) -> None:
+        """What a stable group is, is what the next coordinator will find in the log."""
+        stored = machine.stored.generations.get(group.group_id)
+        live = {member.member_id: member.assignment for member in group.members.values()}
+        if stored is None or stored.generation_id != group.generation_id:
+            raise Violation(f"seed {self.seed} at {self.now_ms}: stable generation is not in the log: {stored}")
+        found = {member.member_id: member.assignment for member in stored.members}
+        if (found, stored.leader_id, stored.protocol_name) != (live, group.leader_id, group.protocol_name):
+            raise Violation(f"seed {self.seed} at {self.now_ms}: {group.group_id} is {live}, but the log says {found}")
+
+    def check_offsets(self) -> None:
+        """No acknowledged commit is lost, and none is made up; the log replayed is the state that lives."""
+        if self.machine is None:
+            return
+        replayed = StoredGroups()
+        load(self.log, partial(replay_into, replayed))
+        if replayed != self.machine.stored:
+            raise Violation(f"seed {self.seed} at {self.now_ms}: the log replayed is not the state")
+        for key, acknowledged in self.acknowledged.items():
+            offset = replayed.offset(key[0], "t", key[1])
+            if offset is None or offset.offset < acknowledged or offset.offset not in self.submitted[key]:
+                raise Violation(f"seed {self.seed} at {self.now_ms}: {key} was {acknowledged} and is {offset}")
+
+    def check_settled(self) -> None:
+        """All live, agree on one generation, and own every partition once."""
+        machine = self.machine
+        assert machine is not None
+        for group_id in ("g", "h"):
+            members = [consumer for consumer in self.consumers if consumer.group_id == group_id]
+            group = machine.groups[group_id]
+            if group.state is not GroupState.STABLE or not all(member.is_stable for member in members):
+                raise Violation(f"seed {self.seed}: {group_id} is {group.state.value} on a good day")
+            if {member.generation_id for member in members} != {group.generation_id}:
+                raise Violation(f"seed {self.seed}: members of {group_id} are of several generations")
+            if sorted(partition for member in members for partition in member.owned) != list(range(PARTITIONS)):
+                raise Violation(f"seed {self.seed}: not every partition of {group_id} has one owner")
