@@ -240,11 +240,27 @@ class Broker:
         self.background.run(lambda: self.logs.load_all(lambda topic: self.partitions.config_of(image, topic)), done)
 
     def _apply(self) -> None:
+        self._take_configs()
         changed, self._changed = self._changed, set()
         self.partitions.apply(self.image, sorted(changed))
         me = self.image.brokers.get(self.broker_id)
         self._gate.fenced(me is None or me.fenced or me.broker_epoch != self.broker_epoch)
         self._tell()
+
+    def _take_configs(self) -> None:
+        """Follow what was altered for this broker, or for all, while it runs."""
+        altered = self.image.broker_configs
+        own, defaults = dict(altered.get(str(self.broker_id), {})), dict(altered.get("", {}))
+        if own == self.config.dynamic and defaults == self.config.dynamic_defaults:
+            return
+        try:
+            self.config = self.config.with_dynamic(own, defaults)
+        except UserError as error:
+            _log.error("altered broker configs are passed over: %s", error)
+            return
+        self.partitions.config = self.config
+        # Topics take their defaults from the broker.
+        self._changed.update(self.image.topics_by_id)
 
     def _opened(self) -> None:
         self._tell()
@@ -313,6 +329,20 @@ class Broker:
         self.logs.close(self.partitions.high_watermarks(), broker_epoch=epoch, clean=clean)
 
 
+def config_of(settings: BrokerSettings) -> BrokerConfig:
+    """The configuration of this broker; what it was told otherwise stands in it too, for those who ask for it.
+
+    Raises:
+        UserError: a key that does not exist, or a value that its key does not take.
+    """
+    told = {
+        "node.id": str(settings.broker_id),
+        "log.dirs": str(settings.data_dir),
+        "object.store.url": settings.object_store,
+    }
+    return BrokerConfig({**settings.properties, **told})
+
+
 def limits_of(config: BrokerConfig) -> Limits:
     """The limits of a broker's listeners."""
     return Limits(
@@ -331,7 +361,7 @@ def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
     Raises:
         UserError: port or data directory cannot be used (exit code 3), or the controllers refuse this broker.
     """
-    config = BrokerConfig(settings.properties)
+    config = config_of(settings)
     store = open_store(settings.object_store)
     disk, clock = SystemDisk(), SystemClock()
     cluster_id = _known_cluster_id(disk, settings.data_dir) or _cluster_id(store, handle)
