@@ -88,7 +88,7 @@ class HostBroker(Protocol):
 
     def on_image(self, callback: Callable[[MetadataImage], None]) -> Any: ...
 
-    def create_internal_topic(self, name: str, done: Callable[[Any], None]) -> None: ...
+    def create_internal_topic(self, name: str, done: Callable[[ErrorCode], None]) -> None: ...
 
 
 class GroupCoordinatorHost:
@@ -100,7 +100,6 @@ class GroupCoordinatorHost:
         self.config = group_config(broker.config.get)
         self.background = broker.background
         self._coordinators: dict[int, PartitionCoordinator] = {}
-        self._creating = False
         self._topics_by_id: Mapping[uuid.UUID, TopicState] = {}
         self._stop_images: Any = None
 
@@ -154,18 +153,15 @@ class GroupCoordinatorHost:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return [view for view in views if isinstance(view, GroupMachine)]
 
-    def create_topic(self) -> None:
-        """Have `__consumer_offsets` created, if that is not under way already."""
-        if self._creating:
-            return
-        self._creating = True
+    def create_topic(self, done: Callable[[], None]) -> None:
+        """Have `__consumer_offsets` created; `done` is called when it is there, or could not be created."""
 
-        def done(result: object) -> None:
-            self._creating = False
-            if isinstance(result, Exception):
-                _log.warning("%s could not be created: %s", OFFSETS_TOPIC, result)
+        def created(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                _log.warning("%s could not be created: %s", OFFSETS_TOPIC, error.name)
+            done()
 
-        self._broker.create_internal_topic(OFFSETS_TOPIC, done)
+        self._broker.create_internal_topic(OFFSETS_TOPIC, created)
 
     def _coordinator_of(self, group_id: str) -> PartitionCoordinator | None:
         topic = self._broker.image.topics.get(OFFSETS_TOPIC)

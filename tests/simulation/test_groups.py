@@ -14,6 +14,7 @@ from appliance.groups.machine import GroupMachine
 from appliance.groups.stored import GenerationRecord, GroupRecord, OffsetRecord
 from appliance.wire.messages.sync_group import SyncGroupRequest
 from tests.support.group_world import Violation, World
+from tests.support.seeds import seeds
 
 BAD_MS = 60_000
 GOOD_MS = 60_000
@@ -25,7 +26,7 @@ def world_after_bad_days(seed: int, **options: Any) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_a_generation_has_one_truth_and_commits_survive(seed: int) -> None:
     world = world_after_bad_days(seed)
     world.check_offsets()

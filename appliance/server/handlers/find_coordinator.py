@@ -1,7 +1,7 @@
 """FindCoordinator, versions 0 to 6: the leader of the partition of `__consumer_offsets` that a group belongs to.
 
-- The topic is created when the first group asks; until it has a leader the answer is COORDINATOR_NOT_AVAILABLE, with
-  which every client tries again.
+- The topic is created when the first group asks, and the answer waits for that. Where a partition has no leader it is
+  COORDINATOR_NOT_AVAILABLE, with which every client tries again.
 - Transactions and share groups have no coordinator here yet.
 v4 many keys in one request (KIP-699)
 """
@@ -13,8 +13,8 @@ from typing import cast
 from appliance.base.errors import ErrorCode
 from appliance.coordinator.partitioner import partition_for
 from appliance.server.context import Broker
-from appliance.server.handlers.group_calls import coordinators_of
-from appliance.server.requests import Request
+from appliance.server.handlers.group_calls import answer_or_wait, coordinators_of
+from appliance.server.requests import Pending, Request
 from appliance.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from appliance.wire.schema import Struct
 
@@ -23,7 +23,16 @@ MANY_KEYS_SINCE = 4
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
-def handle(broker: Broker, request: Request) -> Struct:
+def handle(broker: Broker, request: Request) -> Struct | Pending:
+    body = cast(FindCoordinatorRequest, request.body)
+    if body.key_type == GROUP and OFFSETS_TOPIC not in broker.image.topics:
+        return answer_or_wait(
+            request, lambda answer: coordinators_of(broker).create_topic(lambda: answer(_answer(broker, request)))
+        )
+    return _answer(broker, request)
+
+
+def _answer(broker: Broker, request: Request) -> Struct:
     body = cast(FindCoordinatorRequest, request.body)
     if request.api_version >= MANY_KEYS_SINCE:
         return FindCoordinatorResponse(
@@ -54,8 +63,7 @@ def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
         return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
     topic = broker.image.topics.get(OFFSETS_TOPIC)
     if topic is None or not topic.partitions:
-        coordinators_of(broker).create_topic()
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created.")
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet.")
     partition = topic.partitions[partition_for(key, len(topic.partitions))]
     leader = broker.image.brokers.get(partition.leader)
     if leader is None or leader.fenced:

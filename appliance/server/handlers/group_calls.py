@@ -44,8 +44,8 @@ class Coordinators(Protocol):
     def views(self) -> list[GroupView] | ErrorCode:
         """All groups that this broker coordinates."""
 
-    def create_topic(self) -> None:
-        """`__consumer_offsets` is missing: have it created, if that is not under way already."""
+    def create_topic(self, done: Callable[[], None]) -> None:
+        """Have `__consumer_offsets` created; `done` is called when it is there, or could not be created."""
 
 
 def coordinators_of(broker: Broker) -> Coordinators:
