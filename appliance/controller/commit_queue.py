@@ -20,7 +20,8 @@ from appliance.wire.schema import Struct
 
 QUEUE_LIMIT = 10_000
 COMMITS_PER_SECOND = 10
-"""A controller that has been idle may use a second's worth of commits at once."""
+COMMITS_AT_ONCE = 50
+"""A controller that has been idle does not wait: so many commits it has in hand before the rate holds."""
 MAX_RECORDS_BYTES = MAX_COMMIT_BYTES - COMMIT_OVERHEAD_BYTES - 8
 """Leaves room for the header of the array of records."""
 
@@ -60,7 +61,7 @@ class CommitQueue:
     def __init__(self) -> None:
         self._waiting: deque[Waiting] = deque()
         self._batch: Batch | None = None
-        self._allowance = float(COMMITS_PER_SECOND)
+        self._allowance = float(COMMITS_AT_ONCE)
         self._allowance_at_ms: int | None = None
 
     def __len__(self) -> int:
@@ -133,7 +134,7 @@ class CommitQueue:
 
     def _refill(self, now_ms: int) -> None:
         passed_ms = now_ms - (self._allowance_at_ms if self._allowance_at_ms is not None else now_ms)
-        self._allowance = min(COMMITS_PER_SECOND, self._allowance + passed_ms * COMMITS_PER_SECOND / 1_000)
+        self._allowance = min(COMMITS_AT_ONCE, self._allowance + passed_ms * COMMITS_PER_SECOND / 1_000)
         self._allowance_at_ms = now_ms
 
 
