@@ -40,7 +40,9 @@ class OpenFiles:
         self._lock = threading.RLock()
         self._owner = threading.get_ident()
 
-    def __len__(self) -> int:
+    @property
+    def open_count(self) -> int:
+        """How many segments hold a descriptor."""
         return len(self._open)
 
     def owned_by_this_thread(self) -> None:

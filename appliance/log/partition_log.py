@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from appliance.base.clock import Clock
@@ -36,7 +36,7 @@ from appliance.log.errors import LogWriteFailed, OffsetOutOfRange
 from appliance.log.flush import Flush
 from appliance.log.indexes import AbortedTransaction
 from appliance.log.open_files import OpenFiles, Reaper
-from appliance.log.producer_snapshot import snapshot_to_bytes
+from appliance.log.producer_snapshot import snapshot_from_bytes, snapshot_to_bytes
 from appliance.log.producer_state import snapshot_of
 from appliance.log.reading import OffsetAndTimestamp
 from appliance.log.recovery import (
@@ -104,7 +104,8 @@ class PartitionLog(Appender):
             OSError: the disk does not do what a log needs.
             CorruptCheckpoint: partition.metadata is damaged, or names another topic id.
         """
-        super().__init__(directory, config, disk, files or OpenFiles(disk), randomness or SystemRandomness())
+        files = OpenFiles(disk) if files is None else files
+        super().__init__(directory, config, disk, files, randomness or SystemRandomness())
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log_start_offset = log_start_offset
@@ -300,21 +301,40 @@ class PartitionLog(Appender):
         recover_producers(self.directory, RecoveredLog(self.segments, offset, offset), self.producer_state)
         self._set_end(max(offset, found.end_offset))
 
-    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Throw all away and begin anew, empty, at `offset`; the log's start is there too unless one is given.
+    def truncate_fully_and_start_at(
+        self,
+        offset: int,
+        log_start_offset: int | None = None,
+        *,
+        epochs: Iterable[tuple[int, int]] = (),
+        producers: bytes = b"",
+    ) -> None:
+        """Throw all away and begin anew, empty, at `offset`.
 
-        Raises OSError.
+        Args:
+            log_start_offset: where the log starts, if not there: what lies between is in the tier.
+            epochs: the history below `offset`: (leader epoch, start offset) in rising order.
+            producers: the producer snapshot at `offset`.
+
+        Raises:
+            OSError: the disk refuses. CorruptSnapshot: of `producers`; nothing was changed.
         """
+        snapshot = snapshot_from_bytes(producers) if producers else []
         invariant(not self._staged, f"{self!r}: a cut between stage and write_staged")
         # The newest first: what a crash leaves is then still the beginning of the log.
         while self.segments:
             self._condemn(self.segments.pop())
-        for snapshot in snapshot_offsets(self._disk, self.directory):
-            self._disk.unlink(self._snapshot_path(snapshot))
+        for taken_at in snapshot_offsets(self._disk, self.directory):
+            self._disk.unlink(self._snapshot_path(taken_at))
         self.producer_state.clear()
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.leader_epochs.clear()
         self._begin_at(offset)
         self._forget_above(offset)
+        for epoch, start in epochs:
+            self.leader_epochs.assign(epoch, start)
+        self.producer_state.load(snapshot)
+        self._pending_snapshots = {offset: self.producer_state.copy()} if snapshot else {}
 
     def _forget_above(self, offset: int) -> None:
         self._cuts += 1
@@ -333,8 +353,7 @@ class PartitionLog(Appender):
         count = 0
         while len(self.segments) > 1 and self.segments[0].next_offset <= offset:
             segment = self.segments.pop(0)
-            self._condemn(segment)
-            self._reaper.condemn(self._snapshot_path(segment.base_offset), self._clock.now_ms())
+            self._condemn(segment, self._snapshot_path(segment.base_offset))
             self._pending_snapshots.pop(segment.base_offset, None)
             count += 1
         if not self.config.remote_storage_enable and self.segments[0].base_offset > self.log_start_offset:
@@ -384,10 +403,10 @@ class PartitionLog(Appender):
             limit=tiered_end,
         )
 
-    def _condemn(self, segment: Segment) -> None:
+    def _condemn(self, segment: Segment, *others: Path) -> None:
         due_ms = self._clock.now_ms() + self.config.file_delete_delay_ms
         segment.forget()
-        for path in segment.paths:
+        for path in (*segment.paths, *others):
             self._reaper.condemn(path, due_ms)
 
     # Producers

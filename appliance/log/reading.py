@@ -111,13 +111,28 @@ def _find_time(segment: Segment, timestamp: int, start_offset: int) -> OffsetAnd
 
 def offset_of_max_timestamp(segments: Sequence[Segment], end_offset: int) -> OffsetAndTimestamp | None:
     """The first record below `end_offset` that has the largest timestamp (ListOffsets with -3)."""
-    best: tuple[int, Segment] | None = None
+    latest, holder = -1, None
     for segment in list(segments):
-        if segment.base_offset < end_offset and (best is None or segment.max_timestamp > best[0]):
-            best = segment.max_timestamp, segment
-    if best is None or best[0] < 0:
-        return None
-    return offset_for_timestamp([best[1]], best[0], best[1].base_offset, end_offset)
+        if segment.base_offset >= end_offset:
+            break
+        segment.retain()
+        try:
+            timestamp = (
+                segment.max_timestamp if segment.next_offset <= end_offset else _latest_below(segment, end_offset)
+            )
+        finally:
+            segment.release()
+        if timestamp > latest:
+            latest, holder = timestamp, segment
+    return None if holder is None else offset_for_timestamp([holder], latest, holder.base_offset, end_offset)
+
+
+def _latest_below(segment: Segment, end_offset: int) -> int:
+    """The largest timestamp in the batches of a segment that begin below an offset."""
+    latest = -1
+    for _, header in walk_headers(segment.disk, segment.open(), 0, segment.position_of(end_offset)):
+        latest = max(latest, header.max_timestamp)
+    return latest
 
 
 def _base_offset(segment: Segment) -> int:

@@ -1,0 +1,296 @@
+"""A disk in memory that loses power, runs full and lies when a test says so.
+
+What it forgets at a power cut is what POSIX allows: bytes that were not fsynced, page by page, and names whose folder
+was not fsynced, from some point on. A killed process loses nothing but the rest of the write it was in.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PAGE_BYTES = 512
+
+
+class PowerCut(BaseException):
+    """The machine or the process is gone. Not an Exception: nothing in the product may catch it."""
+
+
+@dataclass(eq=False)
+class Inode:
+    """A file, or a folder."""
+
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    is_directory: bool = False
+
+
+@dataclass
+class _Open:
+    inode: Inode
+    flags: int
+    position: int = 0
+
+
+Change = tuple[str, Path, Inode | Path | None]
+
+
+class FaultDisk:
+    """The Disk seam over dicts. `steps` counts the calls that change something; `cut_at` names the one to die in."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.names: dict[Path, Inode] = {Path("/"): Inode(is_directory=True)}
+        self.durable_names = dict(self.names)
+        self.pending: list[Change] = []
+        self.descriptors: dict[int, _Open] = {}
+        self.next_descriptor = 3
+        self.steps = 0
+        self.cut_at = -1
+        self.dead = False
+        self.capacity = 1 << 40
+        self.failures: dict[str, list[int]] = {}
+        """Errno values by method: each call of the method takes one."""
+        self.max_open = 0
+        self.calls: dict[str, int] = {}
+
+    # What tests do to it
+
+    def fail(self, method: str, code: int, times: int = 1) -> None:
+        """Let the next calls of a method fail."""
+        self.failures.setdefault(method, []).extend([code] * times)
+
+    def restart(self, *, power_cut: bool) -> None:
+        """Come back after a crash: of the process alone, or with everything that was not flushed in doubt."""
+        self.dead, self.cut_at = False, -1
+        self.descriptors.clear()
+        self.failures.clear()
+        if not power_cut:
+            return
+        names = dict(self.durable_names)
+        for change in self.pending[: self.random.randint(0, len(self.pending))]:
+            _apply(names, change)
+        self.pending.clear()
+        self.names, self.durable_names = names, dict(names)
+        for inode in {id(inode): inode for inode in names.values()}.values():
+            if not inode.is_directory:
+                inode.durable = self._after_power_cut(inode)
+                inode.data = bytearray(inode.durable)
+
+    def _after_power_cut(self, inode: Inode) -> bytes:
+        """Each page is as it was or as it should be; the size is somewhere between the two."""
+        old, new = inode.durable, bytes(inode.data)
+        if old == new:
+            return old
+        size = self.random.choice([len(old), len(new), self.random.randint(*sorted((len(old), len(new))))])
+        kept = bytearray(size)
+        lose_all = self.random.random() < 0.3
+        for start in range(0, size, PAGE_BYTES):
+            source = old if lose_all or self.random.random() < 0.3 else new
+            page = source[start : start + PAGE_BYTES]
+            kept[start : start + len(page)] = page[: size - start]
+        # What was durable and was not touched since is still there.
+        common = 0
+        while common < min(len(old), len(new), size) and old[common] == new[common]:
+            common += 1
+        kept[:common] = old[:common]
+        return bytes(kept)
+
+    # The seam
+
+    def open(self, path: Path, flags: int, mode: int = 0o644) -> int:
+        self._call("open")
+        inode = self.names.get(path)
+        if inode is None:
+            if not flags & os.O_CREAT:
+                raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+            if path.parent not in self.names:
+                raise FileNotFoundError(errno.ENOENT, "no such folder", str(path.parent))
+            self._step()
+            inode = Inode()
+            self._change(("link", path, inode))
+        elif inode.is_directory:
+            raise IsADirectoryError(errno.EISDIR, "is a folder", str(path))
+        elif flags & os.O_TRUNC and inode.data:
+            self._step()
+            inode.data.clear()
+        descriptor = self.next_descriptor
+        self.next_descriptor += 1
+        self.descriptors[descriptor] = _Open(inode, flags)
+        self.max_open = max(self.max_open, len(self.descriptors))
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        if not self.dead:
+            del self.descriptors[descriptor]
+
+    def writev(self, descriptor: int, pieces: Sequence[bytes | memoryview]) -> int:
+        self._call("writev")
+        data = b"".join(map(bytes, pieces))
+        return self._write(descriptor, data, None)
+
+    def pwrite(self, descriptor: int, data: bytes | memoryview, position: int) -> int:
+        self._call("pwrite")
+        return self._write(descriptor, bytes(data), position)
+
+    def _write(self, descriptor: int, data: bytes, position: int | None) -> int:
+        opened = self._opened(descriptor)
+        inode = opened.inode
+        if opened.flags & os.O_APPEND:
+            assert position is None, "pwrite on an O_APPEND descriptor appends on Linux"
+            position = len(inode.data)
+        elif position is None:
+            position = opened.position
+        room = self.capacity - sum(len(other.data) for other in self._files()) + max(0, len(inode.data) - position)
+        if data and room <= 0:
+            raise OSError(errno.ENOSPC, "no space left")
+        cut = self._reached_cut()
+        count = self.random.randint(0, len(data)) if cut else min(len(data), room)
+        if position > len(inode.data):
+            inode.data.extend(bytes(position - len(inode.data)))
+        inode.data[position : position + count] = data[:count]
+        opened.position = position + count
+        if cut:
+            self._die()
+        return count
+
+    def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        self._call("pread")
+        return bytes(self._opened(descriptor).inode.data[position : position + length])
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        self._call("truncate")
+        self._step()
+        data = self._opened(descriptor).inode.data
+        if length > len(data):
+            data.extend(bytes(length - len(data)))
+        del data[length:]
+
+    def size(self, descriptor: int) -> int:
+        self._call("size")
+        return len(self._opened(descriptor).inode.data)
+
+    def fsync(self, descriptor: int) -> None:
+        self._call("fsync")
+        self._step()
+        inode = self._opened(descriptor).inode
+        inode.durable = bytes(inode.data)
+
+    def fdatasync(self, descriptor: int) -> None:
+        self._call("fdatasync")
+        self._step()
+        inode = self._opened(descriptor).inode
+        inode.durable = bytes(inode.data)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._call("rename")
+        if source not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(source))
+        self._step()
+        self._change(("rename", source, target))
+
+    def unlink(self, path: Path) -> None:
+        self._call("unlink")
+        inode = self.names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        if inode.is_directory:
+            raise IsADirectoryError(errno.EISDIR, "is a folder", str(path))
+        self._step()
+        self._change(("unlink", path, None))
+
+    def mkdir(self, path: Path) -> None:
+        self._call("mkdir")
+        for folder in [*reversed(path.parents), path]:
+            if folder not in self.names:
+                self._step()
+                self._change(("link", folder, Inode(is_directory=True)))
+
+    def rmdir(self, path: Path) -> None:
+        self._call("rmdir")
+        if self.listdir(path):
+            raise OSError(errno.ENOTEMPTY, "not empty", str(path))
+        self._step()
+        self._change(("unlink", path, None))
+
+    def listdir(self, path: Path) -> list[str]:
+        self._call("listdir")
+        inode = self.names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", str(path))
+        if not inode.is_directory:
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(path))
+        return sorted(name.name for name in self.names if name.parent == path and name != path)
+
+    def exists(self, path: Path) -> bool:
+        self._call("exists")
+        return path in self.names
+
+    def fsync_directory(self, path: Path) -> None:
+        self._call("fsync_directory")
+        self._step()
+        kept: list[Change] = []
+        for change in self.pending:
+            if path in (change[1].parent, change[2].parent if isinstance(change[2], Path) else None):
+                _apply(self.durable_names, change)
+            else:
+                kept.append(change)
+        self.pending = kept
+
+    def free_bytes(self, path: Path) -> int:
+        self._call("free_bytes")
+        return max(0, self.capacity - sum(len(inode.data) for inode in self._files()))
+
+    # Inside
+
+    def _files(self) -> list[Inode]:
+        return [inode for inode in self.names.values() if not inode.is_directory]
+
+    def _call(self, method: str) -> None:
+        if self.dead:
+            raise PowerCut
+        self.calls[method] = self.calls.get(method, 0) + 1
+        waiting = self.failures.get(method)
+        if waiting:
+            code = waiting.pop(0)
+            raise OSError(code, os.strerror(code))
+
+    def _opened(self, descriptor: int) -> _Open:
+        try:
+            return self.descriptors[descriptor]
+        except KeyError:
+            raise OSError(errno.EBADF, "not an open descriptor") from None
+
+    def _reached_cut(self) -> bool:
+        self.steps += 1
+        return self.steps == self.cut_at
+
+    def _step(self) -> None:
+        """A change that happens whole or, if the cut is here, sometimes not at all."""
+        if self._reached_cut():
+            self._die()
+
+    def _die(self) -> None:
+        self.dead = True
+        raise PowerCut
+
+    def _change(self, change: Change) -> None:
+        _apply(self.names, change)
+        self.pending.append(change)
+
+
+def _apply(names: dict[Path, Inode], change: Change) -> None:
+    kind, path, other = change
+    if kind == "link":
+        assert isinstance(other, Inode)
+        names[path] = other
+    elif kind == "unlink":
+        names.pop(path, None)
+    elif path in names:
+        assert isinstance(other, Path)
+        for name in [name for name in names if name == path or path in name.parents]:
+            names[other / name.relative_to(path)] = names.pop(name)
