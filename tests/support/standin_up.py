@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = {"broker": "run_broker", "controller": "run_controller", "http": "run_service"}
     config = None
     for flag, value in zip(arguments[::2], arguments[1::2], strict=True):
-        name = flag.removeprefix("--").replace("-", ".")
+        name = flag.removeprefix("--").replace("-", ".").replace("object.store", "object.store.url")
         if name in chosen:
             chosen[name] = value
         elif name == "config":

@@ -1,0 +1,28 @@
+"""A Ray cluster of several raylets on this machine: python -m tests.support.ray_nodes SLOTS... (one node for each).
+
+Prints its address and ends with its standard input. RAY_AUTH_TOKEN_PATH must name a token.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main(slots: list[int]) -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80 << 20})
+    for number, count in enumerate(slots, 1):
+        cluster.add_node(
+            num_cpus=1,
+            resources={"broker_slot": count},
+            labels={"appliance-node": f"node-{number}"},
+            object_store_memory=80 << 20,
+        )
+    print(cluster.address, flush=True)
+    sys.stdin.read()
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main([int(text) for text in sys.argv[1:]])
