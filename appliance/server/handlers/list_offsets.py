@@ -184,7 +184,8 @@ def _look_up(broker: Broker, lookup: _Lookup) -> None:
     if hosted.log_start_offset < log.local_log_start_offset:
         remote = broker.remote.offset_for_timestamp(hosted.topic_id, hosted.partition, lookup.timestamp)
         if remote is not None and hosted.log_start_offset <= remote.offset < lookup.end:
-            answer.offset, answer.timestamp, answer.leader_epoch = remote
+            answer.offset, answer.timestamp = remote
+            answer.leader_epoch = log.leader_epochs.epoch_for(answer.offset)
             return
     found = log.offset_for_timestamp(lookup.timestamp, lookup.end)
     if found is not None and found.offset >= hosted.log_start_offset:
