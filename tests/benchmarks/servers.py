@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.support.kafka_peer import KafkaPeer, die_with_parent
 from tests.support.repo import REPO
@@ -24,6 +24,11 @@ from tests.support.repo import REPO
 READY_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 TOPIC_TIMEOUT_S = 30
+NOT_THERE_YET = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -101,16 +106,18 @@ class BenchmarkedServer(ABC):
         topic = NewTopic(name, partitions, 1, config=dict(config or {}))
         admin.create_topics([topic])[name].result(TOPIC_TIMEOUT_S)
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
+        ends = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
         while time.monotonic() < deadline:
             try:
                 described = admin.describe_topics(TopicCollection([name]))[name].result(TOPIC_TIMEOUT_S)
-            except KafkaException as error:  # its creation is on the way from controller to broker
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                for answer in admin.list_offsets(ends).values():
+                    answer.result(TOPIC_TIMEOUT_S)
+            except KafkaException as error:  # its creation is on the way from the controller to the leader
+                if error.args[0].code() not in NOT_THERE_YET:
                     raise
+                time.sleep(0.05)
                 continue
-            if all(partition.leader is not None and partition.leader.id >= 0 for partition in described.partitions):
-                return base64.b64decode(f"{described.topic_id}==").hex()
-            time.sleep(0.05)
+            return base64.b64decode(f"{described.topic_id}==").hex()
         raise TimeoutError(f"{self.name}: {name} has no leader")
 
     def delete_topic(self, name: str) -> None:
