@@ -15,7 +15,6 @@ DIR/<topic>-<partition>.<32 hex digits>-delete/   a deleted log, until its files
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import logging
@@ -389,23 +388,15 @@ class LogManager:
         return self.state
 
     def check_space(self) -> DirectoryState:
-        """Look whether a full directory has `log.dir.min.free.bytes` free again, or an online one ran below.
-
-        Costs one statvfs; call it now and then.
-        """
-        if self.state is DirectoryState.OFFLINE:
-            return self.state
-        try:
-            free = self._disk.free_bytes(self.directory)
-        except OSError as error:
-            return self.write_failed(LogWriteFailed(f"asking {self.directory} for its free space", error))
-        enough = free >= max(self._min_free_bytes, 1)
-        if enough and self.state is DirectoryState.FULL:
-            logger.warning("%s has %d bytes free: writes are taken again", self.directory, free)
-            self.state, self.accepts_writes = DirectoryState.ONLINE, True
-        elif not enough and self.state is DirectoryState.ONLINE:
-            full = OSError(errno.ENOSPC, f"{free} bytes free, log.dir.min.free.bytes is {self._min_free_bytes}")
-            self.write_failed(LogWriteFailed(f"keeping space in {self.directory}", full))
+        """Let a full directory take writes again once `log.dir.min.free.bytes` are free. Costs one statvfs."""
+        if self.state is DirectoryState.FULL:
+            try:
+                free = self._disk.free_bytes(self.directory)
+            except OSError as error:
+                return self.write_failed(LogWriteFailed(f"asking {self.directory} for its free space", error))
+            if free >= max(self._min_free_bytes, 1):
+                logger.warning("%s has %d bytes free: writes are taken again", self.directory, free)
+                self.state, self.accepts_writes = DirectoryState.ONLINE, True
         return self.state
 
 

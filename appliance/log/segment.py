@@ -26,6 +26,7 @@ from appliance.records.errors import CorruptBatch
 logger = logging.getLogger(__name__)
 
 NO_TIMESTAMP = -1
+_UNINDEXED_INTERVALS_MAX = 64
 KNOWN_BOUNDARIES_MAX = 128
 """Batch boundaries that a segment remembers, so that readers who follow the end need no walk over headers."""
 
@@ -174,9 +175,9 @@ class Segment:
             return self._time_index
         content = read_file(self.disk, self.time_index_path)
         try:
-            if content is None:
+            if not content and self.size_bytes:
                 raise CorruptIndex("there is none")
-            return TimeIndex.from_bytes(content)
+            return TimeIndex.from_bytes(content or b"")
         except CorruptIndex:
             return self.rebuild_indexes()[1]
 
@@ -302,11 +303,16 @@ class Segment:
     def _load_index(self) -> OffsetIndex:
         content = read_file(self.disk, self.index_path)
         try:
-            if content is None:
+            # A few batches need no entry; many without one are slow to read.
+            if content is None or (not content and self._is_large):
                 raise CorruptIndex("there is none")
             return OffsetIndex.from_bytes(content, self.size_bytes)
         except CorruptIndex:
             return self.rebuild_indexes()[0]
+
+    @property
+    def _is_large(self) -> bool:
+        return self.size_bytes > _UNINDEXED_INTERVALS_MAX * self.index_interval_bytes
 
     # Reading
 
