@@ -40,6 +40,8 @@ class Ticking(Protocol):
 
     def begin_tick(self) -> None: ...
 
+    def write_now(self, hosted: HostedPartition) -> None: ...
+
     def went_offline(self, hosted: HostedPartition) -> None: ...
 
 
@@ -185,6 +187,8 @@ class HostedPartition:
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
 
     def _end_leadership(self) -> None:
+        # What was staged under this leadership is written, and answered, under it.
+        self._host.write_now(self)
         self.is_leader = False
         self.recovering = False
         self.leader = None

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 FLUSH_LOOK_INTERVAL_MS = 1_000
 """How often logs are asked whether they want a flush (`log.flush.scheduler.interval.ms`, if that is shorter)."""
-UNLINK_INTERVAL_MS = 5_000
+UNLINK_INTERVAL_MS = 1_000
 SPACE_INTERVAL_MS = 1_000
 FLUSHES_PER_ROUND_MAX = 100
 """Logs that are flushed in one round; the others have their turn in the next."""

@@ -122,9 +122,15 @@ class PartitionHost:
             return
         self.dirty = []
         for hosted in dirty:
-            self._write(hosted)
+            if hosted.dirty:
+                self._write(hosted)
         for hosted in dirty:
             hosted.wake()
+
+    def write_now(self, hosted: HostedPartition) -> None:
+        """Write one partition's staged batches before the tick ends; its place on the list then means nothing."""
+        if hosted.dirty:
+            self._write(hosted)
 
     def _write(self, hosted: HostedPartition) -> None:
         hosted.dirty = False
@@ -335,10 +341,7 @@ class PartitionHost:
         if hosted.is_leader:
             hosted.stop_leading(hosted.leader_epoch)
             self._tell(hosted, leads=False)
-        if hosted.dirty:
-            # Late answers look at the log's end; what was staged is written although it is deleted next.
-            self.dirty.remove(hosted)
-            self._write(hosted)
+        self.write_now(hosted)
         hosted.wake()
         self._delete_log(hosted.topic_partition)
 

@@ -17,9 +17,12 @@ from appliance.server.handlers import (
     produce,
     produce_fast,
     producer_ids,
+    status,
     topics,
 )
 from appliance.wire.api import ApiKey
+from appliance.wire.messages.internal_metadata import CONTROLLER_STATUS
+from appliance.wire.messages.internal_status import BROKER_STATUS
 
 SESSION_EVICTION_MS = 120_000
 """`min.incremental.fetch.session.eviction.ms`: a session that was used later keeps its place."""
@@ -51,5 +54,7 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         ApiKey.DESCRIBE_CLUSTER: HandlerEntry(cluster.describe_cluster),
         ApiKey.DESCRIBE_PRODUCERS: HandlerEntry(log_state.describe_producers),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: HandlerEntry(cluster.describe_topic_partitions),
+        BROKER_STATUS: HandlerEntry(status.broker_status),
+        CONTROLLER_STATUS: HandlerEntry(status.controller_status, error=status.controller_status_failed),
         **groups.group_handlers(),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from appliance.partition.leader import PartitionLeader
 from appliance.partition.purgatory import AckPurgatory, Waiter
 from appliance.records.batch import BatchHeader
 from appliance.tiering.fetcher import RemoteOffset, RemoteRead
+from appliance.tiering.manager import PartitionTieringStatus
 
 
 class Partition(Protocol):
@@ -104,6 +105,12 @@ class RemoteReader(Protocol):
         """Raises KafkaError."""
 
 
+class Tiering(Protocol):
+    """What uploads this broker's partitions."""
+
+    def status(self) -> Sequence[PartitionTieringStatus]: ...
+
+
 class Broker(Protocol):
     """The broker as its handlers see it."""
 
@@ -127,6 +134,8 @@ class Broker(Protocol):
     def background(self) -> Background: ...
     @property
     def groups(self) -> Any: ...
+    @property
+    def tiering(self) -> Tiering: ...
     @property
     def remote(self) -> RemoteReader: ...
     @property

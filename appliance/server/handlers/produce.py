@@ -250,7 +250,10 @@ class _Place:
 
     def wait(self) -> None:
         hosted = cast(Partition, self._result.hosted)
-        hosted.acks.wait(self._result.required_offset, self)
+        if hosted.leader is None:
+            self.failed()
+        else:
+            hosted.acks.wait(self._result.required_offset, self)
 
     def committed(self) -> None:
         self._finish(ErrorCode.NONE)

@@ -1,0 +1,53 @@
+"""BrokerStatus and ControllerStatus, ours: what `appliance status` shows.
+
+- Neither is advertised; a client of ours asks in version 0.
+- ControllerStatus is handed on to the active controller, which clients have no address of.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from appliance.base.errors import ErrorCode
+from appliance.server.context import Broker
+from appliance.server.forwarding import forward
+from appliance.server.requests import Pending, Request
+from appliance.wire.messages.internal_metadata import ControllerStatusResponse
+from appliance.wire.messages.internal_status import BrokerStatusRequest, BrokerStatusResponse, BrokerStatusTiering
+
+ROWS_MAX = 10_000
+"""Partitions in one answer."""
+
+
+def broker_status(broker: Broker, request: Request) -> BrokerStatusResponse:
+    body = cast(BrokerStatusRequest, request.body)
+    rows = broker.tiering.status()
+    shown = [row for row in rows if not body.only_behind or row.waiting_segments or row.reason]
+    return BrokerStatusResponse(
+        broker_id=broker.broker_id,
+        broker_epoch=broker.broker_epoch,
+        led_partitions=len(rows),
+        tiering=[
+            BrokerStatusTiering(
+                topic=row.topic,
+                topic_id=row.topic_id,
+                partition=row.partition,
+                state=row.state,
+                leader_epoch=row.leader_epoch,
+                start_offset=row.start_offset,
+                tiered_end=row.tiered_end,
+                waiting_segments=row.waiting_segments,
+                waiting_bytes=row.waiting_bytes,
+                reason=row.reason,
+            )
+            for row in shown[:ROWS_MAX]
+        ],
+    )
+
+
+def controller_status(broker: Broker, request: Request) -> Pending:
+    return forward(broker, request, controller_status_failed)
+
+
+def controller_status_failed(request: Request, code: ErrorCode, message: str | None) -> ControllerStatusResponse:
+    return ControllerStatusResponse(error_code=code)
