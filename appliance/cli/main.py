@@ -11,7 +11,7 @@ import sys
 import typer
 
 from appliance.base.errors import KafkaError, UserError
-from appliance.cli import consume, produce, status, topics, up
+from appliance.cli import consume, produce, status, tier, topics, up
 
 app = typer.Typer(
     name="appliance",
@@ -27,6 +27,7 @@ app.add_typer(topics.app, name="topics")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("status")(status.status)
+app.add_typer(tier.app, name="tier")
 
 EXIT_FAILED = 1
 

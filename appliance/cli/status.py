@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from appliance.base.errors import ErrorCode, KafkaError
+from appliance.base.errors import ErrorCode
 from appliance.cli.output import LOCAL_BROKER, Bootstrap, Format, OutputFormat, print_json, print_table
-from appliance.cli.topics import client_of
+from appliance.cli.topics import CLIENT_ID, client_of
 
 if TYPE_CHECKING:
     from appliance.client.client import Client
-    from appliance.client.cluster import ClusterMetadata
+    from appliance.client.cluster import BrokerEndpoint, ClusterMetadata
+    from appliance.wire.schema import Request, Struct
+
+    Answer = TypeVar("Answer", bound=Struct)
 
 EXIT_UNHEALTHY = 1
+OWN_TIMEOUT_MS = 5_000
+OWN_VERSION = 0
+"""Of our own APIs, which are not advertised."""
 
 
-def status(bootstrap_server: Bootstrap = LOCAL_BROKER, output: OutputFormat = Format.TEXT) -> None:
+def status(
+    tiering: Annotated[bool, typer.Option("--tiering", help="All tiered partitions, not only those behind.")] = False,
+    bootstrap_server: Bootstrap = LOCAL_BROKER,
+    output: OutputFormat = Format.TEXT,
+) -> None:
     """Show how the cluster is. Ends with 1 if something is wrong with it."""
     with client_of(bootstrap_server) as client:
         cluster = client.metadata()
-        controller = _controller(client)
+        brokers = sorted(cluster.brokers.values(), key=lambda broker: broker.broker_id)
+        controller = _controller(brokers)
         document: dict[str, Any] = {
             "cluster_id": cluster.cluster_id,
             "brokers": [
@@ -31,14 +42,15 @@ def status(bootstrap_server: Bootstrap = LOCAL_BROKER, output: OutputFormat = Fo
                     "rack": b.rack,
                     **_led_by(cluster, b.broker_id),
                 }
-                for b in sorted(cluster.brokers.values(), key=lambda broker: broker.broker_id)
+                for b in brokers
             ],
             "controller": controller,
+            "tiering": _tiering(brokers, tiering),
             "topics": len(cluster.topics),
             "partitions": sum(len(topic.partitions) for topic in cluster.topics.values()),
             "object_store": _object_store(client, cluster),
         }
-        document["problems"] = _problems(cluster, controller)
+        document["problems"] = _problems(cluster, controller, document["tiering"])
     if output is Format.JSON:
         print_json(document)
     else:
@@ -55,37 +67,69 @@ def _led_by(cluster: ClusterMetadata, broker_id: int) -> dict[str, int]:
     }
 
 
-def _controller(client: Client) -> dict[str, Any] | None:
-    """What the active controller says of itself; None where brokers do not hand the question on."""
-    from appliance.wire.messages.internal_metadata import ControllerStatusRequest
+def _ask(broker: BrokerEndpoint, request: Request[Answer]) -> Answer | None:
+    """An answer to a request of our own; None from another Kafka, which ends the connection."""
+    from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
 
     try:
-        answer = client.call(ControllerStatusRequest())
-    except KafkaError as error:
-        if error.code == ErrorCode.UNSUPPORTED_VERSION:
-            return None
-        raise
-    if answer.error_code != ErrorCode.NONE:
+        with Connection(broker.host, broker.port, client_id=CLIENT_ID, timeout_ms=OWN_TIMEOUT_MS) as connection:
+            return connection.call(request, OWN_VERSION)
+    except (ConnectionLost, CallTimedOut):
         return None
-    return {
-        "controller_id": answer.controller_id,
-        "controller_epoch": answer.controller_epoch,
-        "active": answer.active,
-        "metadata_position": answer.position,
-        "snapshot": answer.snapshot,
-        "store": answer.store_state,
-        "waiting_operations": answer.waiting_operations,
-        "brokers": [
-            {
-                "broker_id": broker.broker_id,
-                "fenced": broker.fenced,
-                "shutting_down": broker.shutting_down,
-                "node": broker.node,
-                "last_heartbeat_age_ms": broker.last_heartbeat_age_ms,
-            }
-            for broker in answer.brokers
-        ],
-    }
+
+
+def _controller(brokers: list[BrokerEndpoint]) -> dict[str, Any] | None:
+    """What the active controller says of itself, through the first broker that reaches it."""
+    from appliance.wire.messages.internal_metadata import ControllerStatusRequest
+
+    for one in brokers:
+        answer = _ask(one, ControllerStatusRequest())
+        if answer is None or answer.error_code != ErrorCode.NONE:
+            continue
+        return {
+            "controller_id": answer.controller_id,
+            "controller_epoch": answer.controller_epoch,
+            "active": answer.active,
+            "metadata_position": answer.position,
+            "snapshot": answer.snapshot,
+            "store": answer.store_state,
+            "waiting_operations": answer.waiting_operations,
+            "brokers": [
+                {
+                    "broker_id": broker.broker_id,
+                    "fenced": broker.fenced,
+                    "shutting_down": broker.shutting_down,
+                    "node": broker.node,
+                    "last_heartbeat_age_ms": broker.last_heartbeat_age_ms,
+                }
+                for broker in answer.brokers
+            ],
+        }
+    return None
+
+
+def _tiering(brokers: list[BrokerEndpoint], all_partitions: bool) -> list[dict[str, Any]]:
+    """Partitions of which something waits for the object store, or all, by topic and partition."""
+    from appliance.wire.messages.internal_status import BrokerStatusRequest
+
+    rows = []
+    for one in brokers:
+        answer = _ask(one, BrokerStatusRequest(only_behind=not all_partitions))
+        for row in answer.tiering if answer is not None else ():
+            rows.append(
+                {
+                    "topic": row.topic,
+                    "partition": row.partition,
+                    "leader": one.broker_id,
+                    "state": row.state,
+                    "start_offset": row.start_offset,
+                    "tiered_end": row.tiered_end,
+                    "waiting_segments": row.waiting_segments,
+                    "waiting_bytes": row.waiting_bytes,
+                    "reason": row.reason,
+                }
+            )
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
 
 
 def _object_store(client: Client, cluster: ClusterMetadata) -> str | None:
@@ -98,7 +142,7 @@ def _object_store(client: Client, cluster: ClusterMetadata) -> str | None:
     return entry.value if entry is not None else None
 
 
-def _problems(cluster: ClusterMetadata, controller: dict[str, Any] | None) -> list[str]:
+def _problems(cluster: ClusterMetadata, controller: dict[str, Any] | None, tiering: list[dict[str, Any]]) -> list[str]:
     problems = []
     for name, topic in sorted(cluster.topics.items()):
         if topic.error != ErrorCode.NONE:
@@ -116,6 +160,11 @@ def _problems(cluster: ClusterMetadata, controller: dict[str, Any] | None) -> li
         for broker in controller["brokers"]:
             if broker["fenced"]:
                 problems.append(f"broker {broker['broker_id']} is fenced")
+    for row in tiering:
+        if row["reason"]:
+            problems.append(
+                f"{row['topic']}-{row['partition']} is not tiered beyond {row['tiered_end']}: {row['reason']}"
+            )
     return problems
 
 
@@ -131,6 +180,20 @@ def _print(document: dict[str, Any]) -> None:
     print_table(
         ("BROKER", "ADDRESS", "RACK", "LEADS", "REPLICAS"),
         [(b["broker_id"], b["address"], b["rack"] or "-", b["leads"], b["replicas"]) for b in document["brokers"]],
+    )
+    print_table(
+        ("TIERING", "LEADER", "STATE", "TIERED TO", "WAITING", "BYTES"),
+        [
+            (
+                f"{row['topic']}-{row['partition']}",
+                row["leader"],
+                row["state"],
+                row["tiered_end"],
+                row["waiting_segments"],
+                row["waiting_bytes"],
+            )
+            for row in document["tiering"]
+        ],
     )
     if document["problems"]:
         print("problems:")

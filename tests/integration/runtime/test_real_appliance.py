@@ -65,6 +65,45 @@ def test_ready_names_brokers_that_answer(commands: Commands) -> None:
     assert status["problems"] == []
 
 
+def test_status_tells_of_the_controller_and_of_every_broker(commands: Commands) -> None:
+    controller = commands.json("status")["controller"]
+    assert (controller["active"], controller["store"]) == (True, "ok")
+    assert [broker["broker_id"] for broker in controller["brokers"] if not broker["fenced"]] == [1, 2, 3]
+    assert b"healthy" in commands.run("status")
+
+
+def test_the_tier_is_shown_verified_and_its_damage_found(commands: Commands) -> None:
+    store = str(commands.ready["object_store"])
+    commands.run("topics", "create", "tiered", "-c", "internal.segment.bytes=5000")
+    for _ in range(3):
+        commands.run("produce", "tiered", stdin=b"".join(b"%d\n" % number for number in range(1_000)))
+
+    def tiered_end() -> int:
+        rows = commands.json("status", "--tiering")["tiering"]
+        return next((row["tiered_end"] for row in rows if row["topic"] == "tiered"), 0)
+
+    wait_for(lambda: tiered_end() >= 2_000, 20, commands.appliance.log)
+    (found,) = [row for row in tier_verify(store)["partitions"] if row["topic"] == "tiered"]
+    assert (found["start_offset"], found["end_offset"], found["problems"]) == (0, 2_000, [])
+    assert len(commands.records("tiered")) == 3_000
+
+    (topic,) = commands.json("topics", "describe", "tiered")
+    folder = Path(store.removeprefix("file://")) / "tier" / topic["topic_id"] / "00000" / "seg"
+    first = min(path for path in folder.iterdir() if path.is_file())
+    whole = first.read_bytes()
+    first.write_bytes(whole[:100] + b"?" + whole[101:])
+    assert [problem["kind"] for problem in tier_verify(store, code=1)["partitions"][0]["problems"]] == ["damaged"]
+    first.write_bytes(whole)
+    assert tier_verify(store)["whole"]
+
+
+def tier_verify(store: str, code: int = 0) -> Any:
+    command = [sys.executable, "-m", "appliance.cli", "tier", "verify", store, "--format", "json"]
+    done = subprocess.run(command, cwd=REPO, env=python_environment(), capture_output=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
 def test_a_topic_lives_from_create_to_delete(commands: Commands) -> None:
     (created,) = commands.json("topics", "create", "lives", "-p", "3", "-c", "retention.ms=1000")
     assert (created["created"], created["partitions"], created["replicas"]) == (True, 3, 1)

@@ -15,7 +15,7 @@ from appliance.cli.produce import _key_and_value, _lines_of
 from tests.support.repo import REPO
 from tests.support.running import python_environment
 
-COMMANDS = ("up", "topics", "produce", "consume", "status")
+COMMANDS = ("up", "topics", "produce", "consume", "status", "tier")
 
 
 def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -67,6 +67,7 @@ def test_help_costs_little_cpu() -> None:
         (("topics", "list", "-b", "nonsense"), 2, "bootstrap servers"),
         (("produce", "t", "-b", "127.0.0.1:1"), 1, "127.0.0.1:1"),
         (("produce", "t", "/no/such/file"), 2, "/no/such/file"),
+        (("tier", "verify", "ftp://nowhere"), 2, "s3://bucket/prefix"),
         (("up", "--host", "0.0.0.0"), 2, "--insecure"),
         (("up", "--config", "/no/such/file"), 2, "No such file"),
     ],

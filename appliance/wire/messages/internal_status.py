@@ -1,0 +1,44 @@
+"""Between `appliance status` and brokers, our own: BrokerStatus.
+
+Kafka has no API for what keeps a partition's records from the object store.
+"""
+
+from __future__ import annotations
+
+from appliance.base.ids import ZERO_UUID
+from appliance.wire.schema import Request, Struct, field
+from appliance.wire.types import Bool, Int16, Int32, Int64, String, Uuid
+
+BROKER_STATUS = 20010
+
+
+class BrokerStatusRequest(Request["BrokerStatusResponse"], api_key=BROKER_STATUS, versions=(0, 0), flexible_from=0):
+    """How a broker is, and how far its partitions are tiered."""
+
+    only_behind: Bool = False
+    """Leave out partitions of which nothing waits to be uploaded and that have no reason to tell."""
+
+
+class BrokerStatusTiering(Struct):
+    """A partition that the broker leads; fields as in `appliance.tiering.manager.PartitionTieringStatus`."""
+
+    topic: String = ""
+    topic_id: Uuid = ZERO_UUID
+    partition: Int32 = 0
+    state: String = ""
+    leader_epoch: Int32 = -1
+    start_offset: Int64 = 0
+    tiered_end: Int64 = 0
+    waiting_segments: Int32 = 0
+    waiting_bytes: Int64 = 0
+    reason: String = ""
+
+
+class BrokerStatusResponse(Struct, api_key=BROKER_STATUS, versions=(0, 0), flexible_from=0):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    broker_id: Int32 = -1
+    broker_epoch: Int64 = -1
+    led_partitions: Int32 = 0
+    tiering: list[BrokerStatusTiering] = field()
+    """At most `appliance.server.handlers.status.ROWS_MAX`, by topic and partition."""
