@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from appliance.base.clock import Clock
 from appliance.base.config import BrokerConfig, TopicConfig, topic_config
 from appliance.base.disk import SystemDisk
 from appliance.base.ids import TopicPartition
@@ -94,7 +95,7 @@ class Hosted:
     def __init__(
         self,
         directory: Path,
-        clock: ManualClock,
+        clock: Clock,
         *,
         leader_epoch: int = 1,
         recovering: bool = False,
