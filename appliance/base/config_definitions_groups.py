@@ -1,0 +1,161 @@
+"""The broker configs of Kafka's that coordinators read: groups, transactions, share groups."""
+
+from __future__ import annotations
+
+from appliance.base.config_definitions_topic import DAY_MS
+from appliance.base.config_types import ConfigType, Importance, row
+
+INT, SHORT, LONG, LIST = ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, ConfigType.LIST
+HIGH = Importance.HIGH
+MAX_INT = 2**31 - 1
+
+_ONE_LOOP = "each broker is one process with one event loop"
+_NO_TRANSACTIONS = "transactions are not served yet"
+_NO_SHARE_GROUPS = "share groups are not served yet"
+
+COORDINATOR_CONFIGS = (
+    row(
+        "group.initial.rebalance.delay.ms",
+        INT,
+        3_000,
+        "How long a new group waits for more members before its first rebalance.",
+    ),
+    row("group.max.session.timeout.ms", INT, 1_800_000, "The longest session timeout that a member may ask for."),
+    row("group.min.session.timeout.ms", INT, 6_000, "The shortest session timeout that a member may ask for."),
+    row("group.max.size", INT, MAX_INT, "How many members a group may have.", low=1),
+    row(
+        "group.coordinator.rebalance.protocols",
+        LIST,
+        ("classic",),
+        "Which group protocols are served.",
+        choices=("consumer", "classic", "share", "streams"),
+    ),
+    row(
+        "group.coordinator.threads",
+        INT,
+        4,
+        "Threads of the group coordinator.",
+        low=1,
+        importance=HIGH,
+        no_effect=_ONE_LOOP,
+    ),
+    row(
+        "offset.metadata.max.bytes",
+        INT,
+        4096,
+        "The largest metadata text of a committed offset, in bytes.",
+        importance=HIGH,
+    ),
+    row(
+        "offsets.commit.timeout.ms", INT, 5_000, "How long a commit may wait for its replicas.", low=1, importance=HIGH
+    ),
+    row(
+        "offsets.load.buffer.size",
+        INT,
+        5 << 20,
+        "Bytes read at once when a coordinator loads its partition.",
+        low=1,
+        importance=HIGH,
+    ),
+    row(
+        "offsets.retention.check.interval.ms",
+        LONG,
+        600_000,
+        "How often expired offsets are looked for.",
+        low=1,
+        importance=HIGH,
+    ),
+    row(
+        "offsets.retention.minutes", INT, 10_080, "How long offsets of an empty group are kept.", low=1, importance=HIGH
+    ),
+    row("offsets.topic.compression.codec", INT, 0, "Codec of `__consumer_offsets`.", importance=HIGH),
+    row(
+        "offsets.topic.num.partitions",
+        INT,
+        50,
+        "Partitions of `__consumer_offsets`; fixed once it exists.",
+        low=1,
+        importance=HIGH,
+    ),
+    row(
+        "offsets.topic.replication.factor",
+        SHORT,
+        3,
+        "Replicas of `__consumer_offsets`, at most one a broker.",
+        low=1,
+        importance=HIGH,
+    ),
+    row("offsets.topic.segment.bytes", INT, 100 << 20, "Segment size of `__consumer_offsets`.", low=1, importance=HIGH),
+    row(
+        "transaction.state.log.replication.factor",
+        SHORT,
+        3,
+        "Replicas of `__transaction_state`.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transaction.state.log.min.isr",
+        INT,
+        2,
+        "In-sync replicas that `__transaction_state` needs.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transaction.state.log.num.partitions",
+        INT,
+        50,
+        "Partitions of `__transaction_state`.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transaction.state.log.segment.bytes",
+        INT,
+        100 << 20,
+        "Segment size of `__transaction_state`.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transaction.max.timeout.ms",
+        INT,
+        900_000,
+        "The longest timeout that a transaction may ask for.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transactional.id.expiration.ms",
+        INT,
+        7 * DAY_MS,
+        "How long a silent transactional id is remembered.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "share.coordinator.state.topic.replication.factor",
+        SHORT,
+        3,
+        "Replicas of `__share_group_state`.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_SHARE_GROUPS,
+    ),
+    row(
+        "share.coordinator.state.topic.min.isr",
+        SHORT,
+        2,
+        "In-sync replicas that `__share_group_state` needs.",
+        low=1,
+        importance=HIGH,
+        no_effect=_NO_SHARE_GROUPS,
+    ),
+)
