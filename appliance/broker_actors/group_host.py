@@ -366,5 +366,5 @@ class PartitionCoordinator:
             return
         if self._was_refused:
             self._was_refused = False
-            self._do(lambda shard, now: shard.decide(lambda: machine.sessions_anew(now), now))
+            self._do(lambda shard, now: shard.decide(lambda: machine.time_anew(now), now))
         self._do(lambda shard, now: shard.tick(now))

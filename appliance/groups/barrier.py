@@ -102,8 +102,7 @@ def complete_join(context: Context, group: Group, now: Moment) -> list[GroupEffe
         context.expect_heartbeat(group, member, now)
         member.is_new = False
         group.pending_sync[member.member_id] = None
-    due_ms = now.monotonic_ms + group.rebalance_timeout_ms
-    context.deadlines.set(sync_key(group), due_ms, SyncOver(group.group_id, group.generation_id))
+    _wait_for_syncs(context, group, now)
     return effects
 
 
@@ -166,9 +165,26 @@ def fail_sync(context: Context, group: Group, error: ErrorCode, now: Moment) -> 
     return effects
 
 
+def time_anew(context: Context, now: Moment) -> None:
+    """Whoever is expected to say something has the full time for it, from now."""
+    for group in context.groups.values():
+        for member in group.members.values():
+            timeout_ms = context.config.new_member_join_timeout_ms if member.is_new else member.session_timeout_ms
+            context.expect_heartbeat(group, member, now, timeout_ms)
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is not GroupState.EMPTY:
+            _wait_for_members(context, group, now)
+        if group.pending_sync:
+            _wait_for_syncs(context, group, now)
+
+
 def _wait_for_members(context: Context, group: Group, now: Moment) -> None:
     due_ms = now.monotonic_ms + group.rebalance_timeout_ms
     context.deadlines.set(join_key(group), due_ms, JoinOver(group.group_id))
+
+
+def _wait_for_syncs(context: Context, group: Group, now: Moment) -> None:
+    due_ms = now.monotonic_ms + group.rebalance_timeout_ms
+    context.deadlines.set(sync_key(group), due_ms, SyncOver(group.group_id, group.generation_id))
 
 
 def _wait_for_more(context: Context, group: Group, delay_ms: int, remaining_ms: int, now: Moment) -> None:

@@ -74,11 +74,9 @@ class GroupMachine:
         expiry.schedule_first(context, now, context.randomness.uniform(0.0, 1.0))
         return effects
 
-    def sessions_anew(self, now: Moment) -> list[GroupEffect]:
+    def time_anew(self, now: Moment) -> list[GroupEffect]:
         """Nobody could reach us for a while, which was not the members' fault: they have their full time again."""
-        for group in self._context.groups.values():
-            for member in group.members.values():
-                self._context.expect_heartbeat(group, member, now)
+        barrier.time_anew(self._context, now)
         return []
 
     def handle(self, call: Call, now: Moment) -> list[GroupEffect]:

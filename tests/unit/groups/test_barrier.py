@@ -167,6 +167,27 @@ def test_an_empty_group_that_could_not_be_stored_stays_empty() -> None:
     assert bench.stable_group(1)[0].generation_id == 3
 
 
+def test_time_in_which_nobody_could_reach_us_does_not_count() -> None:
+    bench = GroupBench()
+    options = {"session_timeout_ms": 6_000, "rebalance_timeout_ms": 9_000}
+    leader, follower = bench.stable_group(2, **options)
+    rejoining = bench.join(leader.member_id, **options)
+    bench.now_ms += 60_000
+    bench.shard.decide(lambda: bench.machine.time_anew(bench.now), bench.now)
+    bench.advance(5_999)
+    assert bench.heartbeat(follower.member_id, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+    bench.advance(3_000)
+    assert bench.is_waiting(rejoining)
+    bench.advance(1)
+    assert bench.answer(rejoining).generation_id == 2
+    bench.now_ms += 60_000
+    bench.shard.decide(lambda: bench.machine.time_anew(bench.now), bench.now)
+    bench.advance(5_999)
+    assert bench.heartbeat(leader.member_id, 2) == ErrorCode.NONE
+    bench.advance(3_001)
+    assert bench.heartbeat(leader.member_id, 2) == ErrorCode.UNKNOWN_MEMBER_ID, "it never asked for its assignment"
+
+
 def test_when_the_last_member_to_come_back_is_too_many_it_is_left_out() -> None:
     bench = GroupBench(GroupConfig(max_size=3))
     members = bench.stable_group(3)
