@@ -30,6 +30,8 @@ class ChunkReader:
         self._cache = cache
         self._chunk_bytes = chunk_bytes
         self._under_way: dict[ChunkKey, Future[bytes]] = {}
+        self._ahead: set[ChunkKey] = set()
+        """Chunks that wait for a thread to read them ahead, or are being read by it."""
         self._newest: OrderedDict[str, int] = OrderedDict()
         """The newest chunk that was read of an object: a reader who comes to the next one reads in order."""
         self._lock = threading.Lock()
@@ -66,10 +68,10 @@ class ChunkReader:
             wanted = [
                 ahead
                 for ahead in range(number + 1, min(last, number + READ_AHEAD_CHUNKS) + 1)
-                if (source.name, ahead) not in self._under_way and (source.name, ahead) not in self._cache
+                if not any((source.name, ahead) in known for known in (self._ahead, self._under_way, self._cache))
             ]
-            if len(self._under_way) >= READ_AHEAD_WAITING_MAX:
-                return
+            wanted = wanted[: READ_AHEAD_WAITING_MAX - len(self._ahead)]
+            self._ahead.update((source.name, ahead) for ahead in wanted)
         for ahead in wanted:
             try:
                 self._threads.submit(self._read_ahead, source, ahead)
@@ -82,6 +84,9 @@ class ChunkReader:
             self._chunk(source, number)
         except ObjectStoreError as error:
             _log.debug("%s: reading ahead: %s", source.name, error)
+        finally:
+            with self._lock:
+                self._ahead.discard((source.name, number))
 
     def _chunk(self, source: TierObject, number: int) -> bytes:
         key = (source.name, number)

@@ -44,7 +44,10 @@ class LogFacts:
     max_lag_ms: int
     local_expired_end: int = 0
     """Up to where retention would empty the local log, if there were no tier."""
+    is_tiered: bool = True
+    """Whether the topic is tiered at all (`remote.storage.enable`)."""
     copy_enabled: bool = True
+    """Whether segments go up: a tiered topic whose copying is not turned off."""
     drop_tier: bool = False
     """Tiering was turned off and what is in the tier shall go (`remote.log.delete.on.disable`)."""
 

@@ -38,6 +38,7 @@ def log_facts(hosted: TierablePartition, wall_ms: int) -> LogFacts:
         retention_bytes=config.retention_bytes if by_retention else -1,
         max_lag_ms=config.tiering_max_lag_ms,
         local_expired_end=log.retention_deletable(wall_ms, last_stable_offset) if tiered else 0,
+        is_tiered=tiered,
         copy_enabled=tiered and not config.remote_log_copy_disable,
         drop_tier=not tiered and config.remote_log_delete_on_disable,
     )
@@ -70,6 +71,8 @@ def segment_source(hosted: TierablePartition, name: ObjectName, created_ms: int)
 
 def waiting_to_be_tiered(hosted: TierablePartition, tiered_end: int) -> tuple[int, int]:
     """How many closed segments, and how many bytes in them, are not in the tier."""
+    if not hosted.config.remote_storage_enable or hosted.config.is_compacted:
+        return 0, 0
     segments: Sequence[Segment] = hosted.log.segments[:-1]
     waiting = [segment.size_bytes for segment in segments if segment.next_offset > tiered_end]
     return len(waiting), sum(waiting)

@@ -47,9 +47,14 @@ def parse_name(text: str) -> ObjectName | None:
     return ObjectName(match.group(1), start, end, epoch, seq)
 
 
+def topic_folder(topic_id: uuid.UUID) -> str:
+    """Where everything of one topic lies; ends with a slash."""
+    return f"{TIER}{uuid_to_text(topic_id)}/"
+
+
 def partition_folder(topic_id: uuid.UUID, partition: int) -> str:
     """Where everything of one partition lies; ends with a slash."""
-    return f"{TIER}{uuid_to_text(topic_id)}/{partition:05}/"
+    return f"{topic_folder(topic_id)}{partition:05}/"
 
 
 def manifest_name(topic_id: uuid.UUID, partition: int) -> str:

@@ -195,10 +195,7 @@ class TieringLeader:
     def _decide(self, facts: LogFacts, now_ms: int) -> list[Effect]:
         self._waiting = ""
         if self.state is State.UNSEEDED:
-            # L1: an idle partition costs no request.
-            expired = facts.local_expired_end > facts.local_log_start_offset
-            wanted = bool(facts.closed) or facts.log_start_offset > 0 or facts.drop_tier or expired
-            return self._ask(ReadManifest()) if wanted else []
+            return self._ask(ReadManifest()) if _needs_manifest(facts) else []
         if facts.log_end_offset < self.tiered_end:
             return self.stop(f"the log ends at {facts.log_end_offset}, below the tiered end {self.tiered_end}")
         return self._expire(facts, now_ms) or self._delete_garbage(facts) or self._upload(facts) or self._rest(now_ms)
@@ -243,7 +240,7 @@ class TieringLeader:
         if self.manifest.copy != copy and self.manifest.version > 0:
             return self._write(next_version(self.manifest, self.leader_epoch, copy=copy))
         if not facts.copy_enabled:
-            self._waiting = "copying is turned off"
+            self._waiting = "copying is turned off" if facts.is_tiered else ""
             return []
         first_local = facts.closed[0].base_offset if facts.closed else facts.active_base_offset
         if first_local > self.tiered_end:
@@ -456,3 +453,11 @@ class TieringLeader:
         """Something is wrong: do nothing more."""
         self.state, self._failure = State.STOPPED, reason
         return [Halted(reason, is_fault=True)]
+
+
+def _needs_manifest(facts: LogFacts) -> bool:
+    """L1: an idle partition, or one that was never tiered, costs no request."""
+    if facts.drop_tier or facts.log_start_offset < facts.local_log_start_offset:
+        return True
+    expired = facts.local_expired_end > facts.local_log_start_offset
+    return facts.is_tiered and (bool(facts.closed) or facts.log_start_offset > 0 or expired)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 
 from appliance.base.object_store import ObjectStore
 from appliance.tiering.manifest import Item, Manifest, PageItem
-from appliance.tiering.names import PAGE, SEGMENT, ObjectName, parse_name, partition_folder
+from appliance.tiering.names import (
+    MANIFEST,
+    PAGE,
+    SEGMENT,
+    ObjectName,
+    parse_name,
+    partition_folder,
+    topic_folder,
+)
 
 LoadPage = Callable[[PageItem], tuple[Item, ...]]
 
@@ -39,6 +48,19 @@ def listed_names(items: tuple[Item, ...], load_page: LoadPage) -> Iterator[tuple
             yield name, item
         if isinstance(item, PageItem):
             yield from listed_names(load_page(item), load_page)
+
+
+def delete_topic_objects(store: ObjectStore, topic_id: uuid.UUID) -> int:
+    """Delete everything of a topic, each partition's manifest last; returns how many objects went.
+
+    Only for an id whose deletion is committed: nothing else ever makes a topic's objects dead. A late upload can land
+    after it, so it is repeated until two lists a day apart are empty.
+    Raises: StoreUnavailable, StoreRefused.
+    """
+    names = [row.name for row in store.list(topic_folder(topic_id))]
+    for name in sorted(names, key=lambda name: name.endswith("/" + MANIFEST)):
+        store.delete(name)
+    return len(names)
 
 
 def dead_names(store: ObjectStore, manifest: Manifest, epoch: int, load_page: LoadPage) -> Iterator[str]:
