@@ -97,7 +97,9 @@ class MetadataHandler:
     def _part(self, broker: Broker, topic: MetadataRequestTopic, by_id: bool) -> MetadataResponseTopic:
         image = broker.image
         if topic.name is None or (by_id and topic.topic_id != ZERO_UUID):
-            state = image.topics_by_id.get(topic.topic_id) if by_id else None
+            if not by_id:
+                return self.view.unknown(ErrorCode.INVALID_REQUEST, "", topic.topic_id)
+            state = image.topics_by_id.get(topic.topic_id)
             if state is None:
                 return self.view.unknown(ErrorCode.UNKNOWN_TOPIC_ID, None, topic.topic_id)
             return self.view.topic(image, state)
