@@ -1,6 +1,6 @@
 """One pass over a segment's file: checksum, counts, both indexes, and the fate of its transactions.
 
-Reads small pieces, because each read lets the event loop's thread run: the pass shares the interpreter with it.
+Reads small pieces: a pass shares the interpreter with the event loop's thread, which gets its turn at each read.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from appliance.tiering.names import ObjectName
 from appliance.tiering.scan import OpenTransaction, SegmentScan, find_markers, scan_segment
 from appliance.tiering.store_calls import StoreCalls
 
+SCAN_PAUSE_S = 0.000_1
+"""Slept before each piece of a scan, so that the event loop's thread gets the interpreter if it wants it."""
 MARKER_SEARCH_BYTES = 1 << 20
 """How much is read at once when looking for markers behind a segment."""
 
@@ -99,8 +102,13 @@ class SegmentUpload:
     def _build(self, descriptor: int) -> tuple[SegmentScan, bytes]:
         """Raises: OSError, CorruptObject, CorruptBatch."""
         source, name = self._source, self._name
+
+        def read_at(position: int, length: int) -> bytes:
+            time.sleep(SCAN_PAUSE_S)
+            return read_exactly(descriptor, position, length)
+
         scan = scan_segment(
-            lambda position, length: read_exactly(descriptor, position, length),
+            read_at,
             source.file.size_bytes,
             name.start,
             listed_from=self._listed_from,

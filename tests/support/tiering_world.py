@@ -55,6 +55,7 @@ from tests.support.tiering_books import Books
 from tests.support.tiering_sim import MANIFEST, TIMEOUT_MS, Broken, Rules, SimBroker, SimLog, SimStore
 
 STEP_MS = 10
+SETTLE_STEPS_MAX = 2_000
 LIMITS = TieringLimits(
     upload_timeout_ms=TIMEOUT_MS,
     backoff_ms=20,
@@ -137,7 +138,11 @@ class World:
             leader.log.roll(self.now)
             for _ in range(4):
                 self._step(mischief=False)
-        for _ in range(250):
+        for _ in range(SETTLE_STEPS_MAX):
+            self._step(mischief=False)
+            if leader.machine is not None and leader.machine.tiered_end >= leader.log.active_base:
+                break
+        for _ in range(100):
             self._step(mischief=False)
         self.books.check_rest(leader)
 
