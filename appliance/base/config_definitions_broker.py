@@ -23,6 +23,8 @@ _ROLES = "`appliance up` decides which process is a broker and which a controlle
 _NO_QUORUM = "the metadata log lies in the object store, there is no quorum of controllers"
 _ONE_LOOP = "each broker is one process with one event loop"
 _SYSTEM_BUFFERS = "the operating system sizes the buffers"
+_FIXED = "the limit is fixed at its default"
+_ONE_CHECKPOINT = "written together with the high watermarks, by `replica.high.watermark.checkpoint.interval.ms`"
 _NO_CLEANER = "compaction is not there yet"
 _NO_REPLICATION = "partitions have one replica for now"
 
@@ -120,6 +122,7 @@ _SERVER = (
         2000,
         "How many partitions one answer of DescribeTopicPartitions holds.",
         low=1,
+        no_effect=_FIXED,
     ),
     row(
         "socket.request.max.bytes",
@@ -165,7 +168,7 @@ _SERVER = (
         low=1,
         importance=HIGH,
     ),
-    row("fetch.max.bytes", INT, 55 << 20, "The most that one fetch gives, in bytes.", low=1024),
+    row("fetch.max.bytes", INT, 55 << 20, "The most that one fetch gives, in bytes.", low=1024, no_effect=_FIXED),
     row("request.timeout.ms", INT, 30_000, "How long a broker waits for the controller's answer.", importance=HIGH),
     row(
         "metric.reporters",
@@ -223,6 +226,7 @@ _STORAGE = (
         "How often recovery points are written.",
         low=0,
         importance=HIGH,
+        no_effect=_ONE_CHECKPOINT,
     ),
     row(
         "log.flush.start.offset.checkpoint.interval.ms",
@@ -231,9 +235,18 @@ _STORAGE = (
         "How often log start offsets are written.",
         low=0,
         importance=HIGH,
+        no_effect=_ONE_CHECKPOINT,
     ),
     row("log.retention.check.interval.ms", LONG, 300_000, "How often retention looks for what may go.", low=1),
-    row("num.recovery.threads.per.data.dir", INT, 2, "Threads that recover logs at start.", low=1, importance=HIGH),
+    row(
+        "num.recovery.threads.per.data.dir",
+        INT,
+        2,
+        "Threads that recover logs at start.",
+        low=1,
+        importance=HIGH,
+        no_effect="logs are recovered one after the other",
+    ),
     row("log.cleaner.enable", BOOLEAN, True, "Whether compaction runs.", no_effect=_NO_CLEANER),
     row("log.cleaner.threads", INT, 1, "Threads that compact.", low=0, no_effect=_NO_CLEANER),
     row(
@@ -367,6 +380,7 @@ _STORAGE = (
         30_000,
         "How long ListOffsets waits for the object store.",
         low=1,
+        no_effect="a request to the object store has its own time limits",
     ),
     row("remote.log.reader.threads", INT, 10, "Threads that read from the object store.", low=1),
     row("remote.log.reader.max.pending.tasks", INT, 100, "How many reads may wait for these threads.", low=1),

@@ -29,6 +29,7 @@ COORDINATOR_CONFIGS = (
         ("classic",),
         "Which group protocols are served.",
         choices=("consumer", "classic", "share", "streams"),
+        no_effect="only the classic protocol is served for now",
     ),
     row(
         "group.coordinator.threads",
@@ -56,6 +57,7 @@ COORDINATOR_CONFIGS = (
         "Bytes read at once when a coordinator loads its partition.",
         low=1,
         importance=HIGH,
+        no_effect="a coordinator reads its partition batch by batch",
     ),
     row(
         "offsets.retention.check.interval.ms",
@@ -84,6 +86,7 @@ COORDINATOR_CONFIGS = (
         "Replicas of `__consumer_offsets`, at most one a broker.",
         low=1,
         importance=HIGH,
+        no_effect="partitions have one replica for now",
     ),
     row("offsets.topic.segment.bytes", INT, 100 << 20, "Segment size of `__consumer_offsets`.", low=1, importance=HIGH),
     row(

@@ -52,7 +52,6 @@ _LEASES = (
         "How long one request of the controller to the object store may take.",
     ),
     _own("metadata.snapshot.interval.commits", INT, 1_000, "After how many commits the controller writes a snapshot."),
-    _own("metadata.commit.batch.max.records", INT, 10_000, "How many records one commit of the metadata log holds."),
 )
 
 _TIERING = (
@@ -99,20 +98,6 @@ _TIERING = (
         "How much of the object store is kept on a broker's disk for readers.",
         0,
     ),
-    _own(
-        "restore.offset.gap",
-        LONG,
-        1 << 30,
-        "How many offsets a restore leaves out, so that none that clients may have seen is given twice.",
-        0,
-    ),
-    _own(
-        "lake.max.hold.ms",
-        LONG,
-        7 * DAY_MS,
-        "How long retention waits for a lake output that has not read a record yet.",
-        0,
-    ),
 )
 
 _LIMITS = (
@@ -130,19 +115,7 @@ _LIMITS = (
         256,
         "How many unanswered requests one connection may have before it is read no further.",
     ),
-    _own(
-        "connection.max.queued.bytes",
-        LONG,
-        64 << 20,
-        "How many bytes of answers may wait for one connection before it is read no further.",
-    ),
     _own("background.queue.max", INT, 1_000, "How much work may wait for helper threads before requests are refused."),
-    _own(
-        "broker.drain.timeout.ms",
-        INT,
-        8_000,
-        "How long a broker that is told to stop may take for the requests under way.",
-    ),
     _own(
         "service.restart.backoff.ms",
         INT,
