@@ -12,6 +12,7 @@ from appliance.base.background import BackgroundFull
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.broker_actors.controller_line import ControllerLine
 from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
+from appliance.wire.messages.api_versions import ApiVersionsRequest
 from appliance.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from appliance.wire.schema import Request, Struct, WireError
 
@@ -107,11 +108,19 @@ class ControllerCaller:
             failures += 1
 
     def _connected(self, address: tuple[str, int], timeout_ms: int) -> Connection | None:
-        """This thread's connection, asked for its versions, so that the next failure concerns the request itself."""
+        """This thread's connection, tried by a small question, so that the next failure concerns the request itself.
+
+        One that has been idle may have ended long since, with the controller that it led to.
+        """
         thread = threading.get_ident()
-        connection = self._connections.get(thread)
+        connection = self._connections.pop(thread, None)
         if connection is not None and connection.is_open and (connection.host, connection.port) == address:
-            return connection
+            try:
+                connection.call(ApiVersionsRequest(), timeout_ms=timeout_ms)
+                self._connections[thread] = connection
+                return connection
+            except (ConnectionLost, CallTimedOut):
+                pass
         if connection is not None:
             connection.close()
         try:
