@@ -54,10 +54,10 @@ def section(
     return "\n".join([*lines, "", END])
 
 
-def with_section(document: str, new: str) -> str:
+def with_section(document: str, new: str, begin_mark: str = BEGIN, end_mark: str = END) -> str:
     """The document with its marked section replaced; what stands around it is kept. ValueError without the marks."""
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = document.partition(begin_mark)
+    _, end, after = rest.partition(end_mark)
     if not begin or not end:
         raise ValueError("the document has no marked section for the figures")
     return before + new + after

@@ -21,7 +21,7 @@ from tests.benchmarks.figures import LOADS, Load, run_client
 from tests.benchmarks.report import Pair, section, with_section
 from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide
 from tests.support.java import find_java
-from tests.support.repo import REPO
+from tests.support.repo import PACKAGES, REPO
 
 DOCUMENT = REPO / "docs" / "benchmarks.md"
 PAIRS, QUICK_PAIRS = 5, 2
@@ -90,12 +90,12 @@ def processor() -> str:
     return f"{os.cpu_count()} cores, {model}"
 
 
-def facts_of(servers: Sequence[BenchmarkedServer], pairs: int, warm: int, began: float) -> list[tuple[str, str]]:
+def machine_facts(pairs: int, began: float) -> list[tuple[str, str]]:
+    """What every table of figures says about where it comes from."""
     commit = output_of("git", "rev-parse", "--short=12", "HEAD")
-    changed = " with uncommitted changes" if output_of("git", "status", "--porcelain", "--", "appliance") else ""
+    changed = " with uncommitted changes" if output_of("git", "status", "--porcelain", "--", *PACKAGES) else ""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     java = output_of(find_java(), "-version").splitlines()[0]
-    held = "; ".join(f"{server.name} {server.memory_bytes() / 2**20:.0f} MiB" for server in servers)
     return [
         ("Commit", commit + changed),
         (
@@ -104,10 +104,18 @@ def facts_of(servers: Sequence[BenchmarkedServer], pairs: int, warm: int, began:
         ),
         ("Machine", f"{processor()}, {memory:.0f} GiB; Linux {platform.release()}"),
         ("Versions", f"Python {platform.python_version()}; {java}"),
+        ("Load average at the end", " ".join(f"{load:.1f}" for load in os.getloadavg())),
+        ("Runs", f"{pairs} per row, in turn; median (min–max)"),
+    ]
+
+
+def facts_of(servers: Sequence[BenchmarkedServer], pairs: int, warm: int, began: float) -> list[tuple[str, str]]:
+    held = "; ".join(f"{server.name} {server.memory_bytes() / 2**20:.0f} MiB" for server in servers)
+    return [
+        *machine_facts(pairs, began),
         ("Apache Kafka", "4.3.0, one KRaft node, 1 GiB heap, otherwise its defaults"),
         ("appliance", "`appliance up --brokers 1 --runtime local`, otherwise its defaults"),
-        ("Method", f"{pairs} pairs of runs per load, in turn; warmed with {warm:,} requests each; median (min–max)"),
-        ("Load average at the end", " ".join(f"{load:.1f}" for load in os.getloadavg())),
+        ("Warmed with", f"{warm:,} requests each"),
         ("Memory of all processes at the end", held),
     ]
 
