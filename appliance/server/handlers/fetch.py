@@ -5,7 +5,7 @@
   offset is sent whole too; the client drops what lies before.
 - read_committed stops at the last stable offset and lists aborted transactions.
 - Below the local log start the object store is read, in a helper thread; the answer leaves when that is there.
-- Records are file slices from here to the socket.
+- Records are file slices from here to the socket, but for small pieces.
 v7 sessions (KIP-227) · v9 leader epochs (KIP-320) · v12 truncation by epoch (KIP-595) · v13 topic ids (KIP-516) ·
 v16 current leader (KIP-951)
 """
@@ -48,6 +48,8 @@ TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
 LEADER_HINT_SINCE = 12
 ENDPOINTS_SINCE = 16
+COPIED_UP_TO_BYTES = 16_384
+"""Small pieces are read and joined: one send for many of them is cheaper than one sendfile for each."""
 REMOTE_READS_MAX = 4
 """Partitions of one request that are read from the object store; others of them wait for the next request."""
 FETCH_MAX_BYTES = 55 * 1024 * 1024
@@ -264,7 +266,10 @@ class FetchOperation:
         found = log.read(partition.fetch_offset, share, end, min_one_batch=budget.nothing_yet)
         if found is None or not found.length:
             return
-        read.range = FileRange(found.file_descriptor, found.position, found.length, found)
+        if found.length <= COPIED_UP_TO_BYTES:
+            data.records = found.read()
+        else:
+            read.range = FileRange(found.file_descriptor, found.position, found.length, found)
         read.size = found.length
         budget.taken(found.length)
         if self._isolation_level == READ_COMMITTED:
