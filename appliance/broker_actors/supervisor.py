@@ -177,7 +177,7 @@ class Supervisor:
         runtime.start(spec)
 
     def _wait_for_brokers(self, plan: Plan, deadline_ms: int) -> str:
-        self._wait_until_ready({spec.name for spec in plan.brokers}, deadline_ms)
+        self._wait_until_ready({spec.name for spec in [*plan.controllers, *plan.brokers]}, deadline_ms)
         # On a thread, so that a signal is obeyed while a broker is slow to answer.
         result: list[str | Exception] = []
         addresses = plan.bootstrap_servers.split(",")
