@@ -175,14 +175,25 @@ def aborted_from_bytes(content: bytes) -> list[AbortedTransaction]:
     Raises:
         CorruptIndex: a piece of an entry, an unknown version, or markers that do not rise.
     """
-    if len(content) % ABORTED_ENTRY_BYTES:
-        raise CorruptIndex(f"a transaction index of {len(content)} bytes")
+    transactions = aborted_in_order(content)
+    if len(transactions) * ABORTED_ENTRY_BYTES != len(content):
+        raise CorruptIndex(
+            f"a transaction index of {len(content)} bytes, of which {len(transactions)} entries are good"
+        )
+    return transactions
+
+
+def aborted_in_order(content: bytes) -> list[AbortedTransaction]:
+    """The entries of a .txnindex before the first that is not whole or makes no sense."""
     transactions: list[AbortedTransaction] = []
-    for version, *fields in _ABORTED_ENTRY.iter_unpack(content):
-        transaction = AbortedTransaction(*fields)
-        if version != 0 or (transactions and transaction.last_offset <= transactions[-1].last_offset):
-            raise CorruptIndex(f"a transaction index with {transaction}, version {version}")
-        transactions.append(transaction)
+    whole = len(content) - len(content) % ABORTED_ENTRY_BYTES
+    for version, *fields in _ABORTED_ENTRY.iter_unpack(content[:whole]):
+        entry = AbortedTransaction(*fields)
+        if version != 0 or entry.first_offset < 0 or entry.last_offset <= entry.first_offset:
+            break
+        if transactions and entry.last_offset <= transactions[-1].last_offset:
+            break
+        transactions.append(entry)
     return transactions
 
 
@@ -209,6 +220,9 @@ def _big_endian(words: array[int]) -> bytes:
 
 
 def _rises(values: array[int]) -> bool:
-    """Whether first, last and the last few are in order: what a torn write breaks. The whole would take too long."""
-    tail = values[-_CHECKED_ENTRIES:]
-    return values[0] <= values[-1] and all(map(int.__lt__, tail, tail[1:]))
+    """Whether first, last and the last few are in order. The whole would take too long for a read."""
+    return values[0] <= values[-1] and strictly_rises(values[-_CHECKED_ENTRIES:])
+
+
+def strictly_rises(values: array[int]) -> bool:
+    return all(map(int.__lt__, values, values[1:]))

@@ -74,20 +74,25 @@ class OpenFiles:
                 self.disk.close(descriptor)
 
     def index_loaded(self, segment: Segment, size_bytes: int) -> None:
-        """Count the index of a closed segment that was read into memory."""
+        """Count the index of a closed segment, which is in memory; older ones may have to go."""
         with self._lock:
+            if segment.counted_index_bytes is not None:
+                return
+            segment.counted_index_bytes = size_bytes
             self._indexed.append(segment)
             self._index_bytes += size_bytes
             while self._index_bytes > self.max_index_bytes and len(self._indexed) > 1:
-                oldest = self._indexed.popleft()
-                self._index_bytes -= oldest.drop_index()
+                oldest = self._indexed[0]
+                self.forget_index(oldest)
+                oldest.drop_index()
 
     def forget_index(self, segment: Segment) -> None:
         """The segment is gone, or its index became its own business."""
         with self._lock:
-            if segment in self._indexed:
+            if segment.counted_index_bytes is not None:
                 self._indexed.remove(segment)
-                self._index_bytes -= segment.loaded_index_bytes
+                self._index_bytes -= segment.counted_index_bytes
+                segment.counted_index_bytes = None
 
     def _make_room(self) -> None:
         newest = self._open[-1]

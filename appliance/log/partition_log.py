@@ -452,7 +452,9 @@ class PartitionLog(Appender):
         snapshots = {at: entries for at, entries in self._pending_snapshots.items() if at <= end_offset}
         if not waiting and not snapshots and not self.leader_epochs.unstored and not self._file_created:
             return None
-        for segment in waiting:
+        # Retained before the next is opened: that may take a descriptor away.
+        for number, segment in enumerate(waiting):
+            segment.retain()
             try:
                 segment.open()
                 if segment.is_active:
@@ -460,9 +462,9 @@ class PartitionLog(Appender):
                 else:
                     segment.finish_indexes()
             except OSError as error:
+                for retained in waiting[: number + 1]:
+                    retained.release()
                 raise LogWriteFailed(f"storing the indexes of {segment.path}", error) from error
-        for segment in waiting:
-            segment.retain()
         epochs = self.leader_epochs.entries if self.leader_epochs.unstored else None
         flush = Flush(
             self._disk, self.directory, end_offset, waiting, snapshots, epochs, self._file_created, self._cuts

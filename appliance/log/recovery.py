@@ -15,7 +15,14 @@ from pathlib import Path
 
 from appliance.base.disk import Disk
 from appliance.log.checkpoints import read_file
-from appliance.log.indexes import CorruptIndex, OffsetIndex, TimeIndex, aborted_from_bytes
+from appliance.log.indexes import (
+    ABORTED_ENTRY_BYTES,
+    CorruptIndex,
+    OffsetIndex,
+    TimeIndex,
+    aborted_in_order,
+    strictly_rises,
+)
 from appliance.log.leader_epochs import LeaderEpochCache
 from appliance.log.open_files import DELETED_SUFFIX, OpenFiles, remove_tree
 from appliance.log.producer_snapshot import CorruptSnapshot, snapshot_from_bytes
@@ -184,8 +191,13 @@ class _SegmentScan:
                 index.offsets.pop()
                 index.positions.pop()
             index.stored_entries = len(index)
+            # Unflushed pages may be old or empty between good ones.
+            if not strictly_rises(index.offsets) or not strictly_rises(index.positions):
+                return
         # A time index tells more than the offset index after a roll (its last entry): walk what lies behind both.
         time_index.truncate(index.offsets[-1] + 1 if len(index) else 0)
+        if not strictly_rises(time_index.timestamps) or not _agrees(index, segment):
+            return
         self.index, self.time_index = index, time_index
         if len(index):
             self.position = self.indexed_position = index.positions[-1]
@@ -195,13 +207,9 @@ class _SegmentScan:
 
     def _walk_trusted(self) -> None:
         segment = self.segment
-        at_entry = len(self.index) > 0
         for position, header in walk_headers(segment.disk, segment.open(), self.position, segment.size_bytes):
             if header.base_offset >= self.trusted_end and not self.clean:
                 return
-            if at_entry and header.last_offset - segment.base_offset != self.index.offsets[-1]:
-                raise CorruptBatch(f"the index says offset {self.index.offsets[-1]} where {header.last_offset} is")
-            at_entry = False
             self._note(position, header)
 
     def _walk_and_check(self, result: RecoveredLog) -> None:
@@ -239,17 +247,25 @@ class _SegmentScan:
         segment = self.segment
         segment.next_offset = result.end_offset = self.next_offset
         segment.max_timestamp, segment.max_timestamp_offset = self.max_timestamp, self.max_timestamp_offset
-        try:
-            aborted = aborted_from_bytes(read_file(segment.disk, segment.transaction_index_path) or b"")
-        except CorruptIndex as error:
-            logger.warning("%s: %s", segment.transaction_index_path, error)
-            aborted = []
+        content = read_file(segment.disk, segment.transaction_index_path) or b""
+        aborted = aborted_in_order(content)
         limit = self.next_offset if self.clean else min(result.checked_from, self.next_offset)
         kept = [transaction for transaction in aborted if transaction.last_offset < limit]
         segment.become_active(self.index, self.time_index, kept)
-        segment.stored_aborted = len(kept)
+        segment.stored_aborted = len(kept) if len(kept) * ABORTED_ENTRY_BYTES == len(content) else -1
         if segment.size_bytes:
             segment.first_append_ms = _first_timestamp(segment, now_ms)
+
+
+def _agrees(index: OffsetIndex, segment: Segment) -> bool:
+    """Whether a batch that ends with the offset of the last entry stands where that entry says."""
+    if not len(index):
+        return True
+    try:
+        _, header = next(walk_headers(segment.disk, segment.open(), index.positions[-1], segment.size_bytes))
+    except CorruptBatch:
+        return False
+    return header.last_offset - segment.base_offset == index.offsets[-1]
 
 
 def _first_timestamp(segment: Segment, now_ms: int) -> int:
@@ -308,6 +324,8 @@ def _replay_producers(segment: Segment, start: int, checked_from: int, state: Pr
                 aborted = state.end_transaction(header, marker, header.base_offset, header.max_timestamp)
                 if aborted is not None and header.base_offset >= checked_from:
                     segment.aborted.append(aborted)
+        if not segment.is_active and len(segment.aborted) != segment.stored_aborted:
+            segment.has_unstored_indexes = True
     except CorruptBatch as error:
         # What the damage hides could make every later batch of a producer look out of order: forget, and take any.
         logger.error("%s: producers are forgotten: %s", segment.path, error)

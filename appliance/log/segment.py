@@ -52,13 +52,13 @@ class Segment:
         "base_offset",
         "boundaries",
         "close_when_released",
+        "counted_index_bytes",
         "descriptor",
         "directory",
         "first_append_ms",
         "has_unstored_indexes",
         "index_interval_bytes",
         "is_active",
-        "loaded_index_bytes",
         "max_timestamp_offset",
         "next_offset",
         "references",
@@ -85,8 +85,10 @@ class Segment:
         self.references = 0
         self.used = False
         self.close_when_released = False
-        self.loaded_index_bytes = 0
+        self.counted_index_bytes: int | None = None
+        """What `OpenFiles` counts for its index in memory."""
         self.stored_aborted = 0
+        """How many aborted transactions the file holds; -1: it holds something else."""
         self._files = files
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -164,8 +166,7 @@ class Segment:
         if self._index is None:
             self._index = self._load_index()
             if not self.is_active:
-                self.loaded_index_bytes = self._index.size_in_memory
-                self._files.index_loaded(self, self.loaded_index_bytes)
+                self._files.index_loaded(self, self._index.size_in_memory)
         return self._index
 
     @property
@@ -222,8 +223,7 @@ class Segment:
         self.has_unstored_indexes = False
         self._time_index = None
         if self._index is not None:
-            self.loaded_index_bytes = self._index.size_in_memory
-            self._files.index_loaded(self, self.loaded_index_bytes)
+            self._files.index_loaded(self, self._index.size_in_memory)
 
     def cut(self, offset: int, size_bytes: int) -> None:
         """The log file was cut to `size_bytes` and ends at `offset`: cut the index files too. Raises OSError."""
@@ -234,15 +234,11 @@ class Segment:
         self.become_active(index, time_index, aborted)
         self.size_bytes = size_bytes
         self.boundaries.clear()
-        self.stored_aborted = min(self.stored_aborted, len(aborted))
         self.store_indexes()
-        if self.disk.exists(self.transaction_index_path):
-            self._append_to_file(self.transaction_index_path, b"", self.stored_aborted * ABORTED_ENTRY_BYTES)
 
-    def drop_index(self) -> int:
-        """Let the loaded index go; returns its size in memory."""
+    def drop_index(self) -> None:
+        """Let the index in memory go; the file has it."""
         self._index = None
-        return self.loaded_index_bytes
 
     def forget(self) -> None:
         """The segment is no longer part of the log."""
@@ -251,7 +247,7 @@ class Segment:
         self._files.close(self)
 
     def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Build both indexes from the batches, as far as they can be read, and write them out. Raises OSError."""
+        """Build both indexes from the batches, as far as they can be read, and store them if there is space."""
         index, time_index = OffsetIndex(), TimeIndex()
         max_timestamp, max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         indexed_position = 0
@@ -268,9 +264,13 @@ class Segment:
             pass
         time_index.append_if_later(max_timestamp, max_timestamp_offset - self.base_offset)
         self._max_timestamp, self.max_timestamp_offset = max_timestamp, max_timestamp_offset
-        self._append_to_file(self.index_path, index.unstored(), 0)
-        self._append_to_file(self.time_index_path, time_index.unstored(), 0)
-        index.stored_entries, time_index.stored_entries = len(index), len(time_index)
+        try:
+            self._append_to_file(self.index_path, index.unstored(), 0)
+            self._append_to_file(self.time_index_path, time_index.unstored(), 0)
+            index.stored_entries, time_index.stored_entries = len(index), len(time_index)
+        except OSError as error:
+            # Reads must go on while the disk is full.
+            logger.warning("%s: its indexes could not be stored: %s", self.path, error)
         return index, time_index
 
     def store_indexes(self) -> None:
@@ -284,10 +284,10 @@ class Segment:
             position = time_index.stored_entries * TIME_ENTRY_BYTES
             self._append_to_file(self.time_index_path, time_index.unstored(), position)
             time_index.stored_entries = len(time_index)
-        if aborted is not None and len(aborted) > self.stored_aborted:
-            position = self.stored_aborted * ABORTED_ENTRY_BYTES
-            content = aborted_to_bytes(aborted[self.stored_aborted :])
-            self._append_to_file(self.transaction_index_path, content, position)
+        if aborted is not None and len(aborted) != self.stored_aborted:
+            start = max(0, min(self.stored_aborted, len(aborted)))
+            content = aborted_to_bytes(aborted[start:])
+            self._append_to_file(self.transaction_index_path, content, start * ABORTED_ENTRY_BYTES)
             self.stored_aborted = len(aborted)
 
     def _append_to_file(self, path: Path, content: bytes, position: int) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PAGE_BYTES = 512
+UNLIMITED = 1 << 40
 
 
 class PowerCut(BaseException):
@@ -42,8 +43,9 @@ Change = tuple[str, Path, Inode | Path | None]
 class FaultDisk:
     """The Disk seam over dicts. `steps` counts the calls that change something; `cut_at` names the one to die in."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, page_bytes: int = PAGE_BYTES) -> None:
         self.random = random.Random(seed)
+        self.page_bytes = page_bytes
         self.names: dict[Path, Inode] = {Path("/"): Inode(is_directory=True)}
         self.durable_names = dict(self.names)
         self.pending: list[Change] = []
@@ -52,7 +54,7 @@ class FaultDisk:
         self.steps = 0
         self.cut_at = -1
         self.dead = False
-        self.capacity = 1 << 40
+        self.capacity = UNLIMITED
         self.failures: dict[str, list[int]] = {}
         """Errno values by method: each call of the method takes one."""
         self.max_open = 0
@@ -89,9 +91,9 @@ class FaultDisk:
         size = self.random.choice([len(old), len(new), self.random.randint(*sorted((len(old), len(new))))])
         kept = bytearray(size)
         lose_all = self.random.random() < 0.3
-        for start in range(0, size, PAGE_BYTES):
+        for start in range(0, size, self.page_bytes):
             source = old if lose_all or self.random.random() < 0.3 else new
-            page = source[start : start + PAGE_BYTES]
+            page = source[start : start + self.page_bytes]
             kept[start : start + len(page)] = page[: size - start]
         # What was durable and was not touched since is still there.
         common = 0
@@ -145,7 +147,9 @@ class FaultDisk:
             position = len(inode.data)
         elif position is None:
             position = opened.position
-        room = self.capacity - sum(len(other.data) for other in self._files()) + max(0, len(inode.data) - position)
+        room = len(data)
+        if self.capacity < UNLIMITED:
+            room = self.capacity - sum(len(other.data) for other in self._files()) + max(0, len(inode.data) - position)
         if data and room <= 0:
             raise OSError(errno.ENOSPC, "no space left")
         cut = self._reached_cut()
