@@ -35,6 +35,8 @@ R = TypeVar("R")
 KeyValue = tuple[bytes, bytes | None]
 _RECORD_OVERHEAD_BYTES = 32
 _BATCH_OVERHEAD_BYTES = 128
+EVENTS_PER_TICK_MAX = 1_000
+"""Deadlines handled in one go; the others are due in the next tick, so that requests come in between."""
 
 
 class Machine(Protocol[R]):
@@ -145,7 +147,10 @@ class CoordinatorShard(Generic[R]):
         """Do what is due."""
         if self._unloaded:
             return
-        while (event := self.machine.deadlines.pop_due(now.monotonic_ms)) is not None:
+        for _ in range(EVENTS_PER_TICK_MAX):
+            event = self.machine.deadlines.pop_due(now.monotonic_ms)
+            if event is None:
+                break
             self._take(self.machine.due(event, now), now)
         # Every write has the same time, so they expire in their order.
         for queued in list(takewhile(lambda queued: queued.expires_ms <= now.monotonic_ms, self._all_queued())):

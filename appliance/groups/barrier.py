@@ -20,6 +20,10 @@ from appliance.groups.stored import GenerationRecord
 from appliance.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 
 
+NOBODY_CAME_WAIT_MIN_MS = 1_000
+"""A rebalance that nobody came to is not looked at more often, however short its members' rebalance timeout is."""
+
+
 class GroupEmptied:
     """Follow-up of the record that says that nobody is left."""
 
@@ -88,7 +92,7 @@ def complete_join(context: Context, group: Group, now: Moment) -> list[GroupEffe
             effects += remove_member(context, group, member.member_id)
     if group.members and not group.elect_joined_leader():
         # Only static members are left, and none of them has come: their sessions decide.
-        _wait_for_members(context, group, now)
+        _wait_for_members(context, group, now, NOBODY_CAME_WAIT_MIN_MS)
         return effects
     group.next_generation(now.wall_ms)
     group.new_member_added = False
@@ -177,8 +181,8 @@ def time_anew(context: Context, now: Moment) -> None:
             _wait_for_syncs(context, group, now)
 
 
-def _wait_for_members(context: Context, group: Group, now: Moment) -> None:
-    due_ms = now.monotonic_ms + group.rebalance_timeout_ms
+def _wait_for_members(context: Context, group: Group, now: Moment, at_least_ms: int = 0) -> None:
+    due_ms = now.monotonic_ms + max(group.rebalance_timeout_ms, at_least_ms)
     context.deadlines.set(join_key(group), due_ms, JoinOver(group.group_id))
 
 

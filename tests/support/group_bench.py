@@ -48,6 +48,7 @@ class GroupBench:
         self.log: list[bytes] = []
         self.held: list[Batch[Any]] = []
         self.hold = False
+        self.asked: list[Call] = []
         self.answers: dict[Call, Struct] = {}
         self.shard: CoordinatorShard[Any]
         self.machine: GroupMachine
@@ -118,6 +119,7 @@ class GroupBench:
         after_writes_of: str | None = None,
     ) -> Call:
         call = Call(request, version, client_id, "/127.0.0.1")
+        self.asked.append(call)
         self.shard.submit(call, self.now, after_writes_of=after_writes_of)
         self.pump()
         return call

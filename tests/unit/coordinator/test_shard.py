@@ -9,7 +9,7 @@ from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Answer, Call, Effect, Write
 from appliance.coordinator.deadlines import Deadlines
 from appliance.coordinator.moment import Moment
-from appliance.coordinator.shard import Batch, CoordinatorShard, ShardLimits
+from appliance.coordinator.shard import EVENTS_PER_TICK_MAX, Batch, CoordinatorShard, ShardLimits
 from appliance.records.reader import read_records
 from appliance.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from appliance.wire.schema import Struct
@@ -226,6 +226,17 @@ def test_what_is_due_is_done() -> None:
     bench.shard.tick(at(30))
     assert bench.machine.happened == ["event"]
     assert bench.batch().parts[0].write.records == (Sum("timer", 30),)
+
+
+def test_of_many_things_that_are_due_some_wait_for_the_next_tick() -> None:
+    bench = Bench()
+    for number in range(EVENTS_PER_TICK_MAX + 1):
+        bench.machine.deadlines.set(f"x{number}", 30, "event")
+    bench.shard.tick(at(30))
+    assert len(bench.machine.happened) == EVENTS_PER_TICK_MAX
+    assert bench.shard.next_due_ms() == 30
+    bench.shard.tick(at(30))
+    assert len(bench.machine.happened) == EVENTS_PER_TICK_MAX + 1
 
 
 def test_at_the_end_everybody_who_waits_is_sent_away_and_nothing_happens_any_more() -> None:

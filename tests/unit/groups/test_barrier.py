@@ -138,6 +138,28 @@ def test_a_rebalance_of_silent_static_members_only_waits_for_their_sessions() ->
     assert bench.state() == "Empty"
 
 
+def test_a_rebalance_that_nobody_comes_to_is_not_looked_at_all_the_time() -> None:
+    bench = GroupBench()
+    impatient = {"rebalance_timeout_ms": 0, "session_timeout_ms": 20_000}
+    static = bench.join(instance_id="one")
+    bench.advance(3_000)
+    bench.sync_all([bench.answer(static)])
+    bench.join(instance_id="one", **impatient)
+    pending = bench.answer(bench.join(**impatient)).member_id
+    bench.join(pending, **impatient)
+    bench.leave((pending, None))
+    looks = 0
+    while bench.state() == "PreparingRebalance":
+        due_ms = bench.shard.next_due_ms()
+        assert due_ms is not None
+        bench.now_ms = max(due_ms, bench.now_ms)
+        bench.shard.tick(bench.now)
+        bench.pump()
+        looks += 1
+        assert looks < 30
+    assert bench.now_ms >= 20_000
+
+
 def test_a_group_that_nobody_is_left_in_is_stored_as_empty_and_needs_no_object() -> None:
     bench = GroupBench()
     leader, follower = bench.stable_group(2)
