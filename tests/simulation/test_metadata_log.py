@@ -9,6 +9,7 @@ import pytest
 from appliance.controller.commits import Pointer
 from appliance.controller.metadata_log import MetadataLog
 from tests.support.metadata_log_world import Violation, World
+from tests.support.seeds import seeds
 
 FAULTS_MS = 40000
 HEAL_MS = 12_000
@@ -20,7 +21,7 @@ def world_after_bad_days(seed: int, **options: Any) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_a_commit_has_one_content_and_nothing_is_given_out_twice(seed: int) -> None:
     world = world_after_bad_days(seed)
     before = world.commits
