@@ -19,7 +19,6 @@ from appliance.groups.states import GroupState
 from appliance.groups.stored import GenerationRecord
 from appliance.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 
-
 NOBODY_CAME_WAIT_MIN_MS = 1_000
 """A rebalance that nobody came to is not looked at more often, however short its members' rebalance timeout is."""
 
