@@ -19,6 +19,8 @@ from appliance.http_ingest.producer import Producer
 
 BACKLOG = 2_048
 DRAIN_TIMEOUT_S = 10
+KEEP_ALIVE_S = 75
+"""Longer than the pauses of clients and load balancers, which take a connection that ends under their hands for an error."""
 EXIT_PORT_NOT_USABLE = 3
 
 
@@ -77,6 +79,7 @@ async def _serve(settings: ServiceSettings, handle: ProcessHandle, limits: HttpL
             access_log=False,
             server_header=False,
             limit_concurrency=limits.max_connections,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
         )
     )

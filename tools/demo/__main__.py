@@ -154,7 +154,7 @@ def read_back(addresses: Addresses) -> list[str]:
 
 @contextlib.contextmanager
 def stderr_to(path: Path) -> Iterator[None]:
-    """Send what this process and its children log on standard error to a file: Spark's JVM is talkative at its start."""
+    """Send standard error, also that of children, to a file: Spark's JVM is talkative at its start."""
     sys.stderr.flush()
     kept = os.dup(2)
     with path.open("ab") as opened:

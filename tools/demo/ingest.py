@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import time
@@ -102,16 +103,17 @@ def _line(row: Row, key: str | None) -> str:
 
 def _post_lines(url: str, topic: str, lines: Iterator[str], progress: Progress) -> None:
     address = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
     while chunk := list(islice(lines, LINES_PER_REQUEST)):
         body = "".join(chunk).encode()
-        connection.request("POST", f"/v1/topics/{topic}/records", body, {"Content-Type": "application/x-ndjson"})
-        answer = connection.getresponse()
-        text = answer.read()
+        with contextlib.closing(
+            http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
+        ) as connection:
+            connection.request("POST", f"/v1/topics/{topic}/records", body, {"Content-Type": "application/x-ndjson"})
+            answer = connection.getresponse()
+            text = answer.read()
         if answer.status != 200:
             raise UserError(f"HTTP ingest answered {answer.status}: {text[:300].decode(errors='replace')}", 1)
         progress(len(chunk))
-    connection.close()
 
 
 def tables_by_connector(addresses: Addresses, folder: Path, progress: Progress) -> None:
