@@ -28,6 +28,7 @@ from appliance.partition.fetch_sessions import (
 from appliance.partition.isolation import READ_COMMITTED, visible_end
 from appliance.server.context import Broker, Partition, RemoteReader
 from appliance.server.leaders import leader_hint
+from appliance.server.page_cache import is_cached, read_if_cached, warm
 from appliance.server.requests import FileRange, OutputItem, Pending, Request
 from appliance.tiering.fetcher import RemoteRead
 from appliance.wire.codec import encode_parts
@@ -266,10 +267,12 @@ class FetchOperation:
         found = log.read(partition.fetch_offset, share, end, min_one_batch=budget.nothing_yet)
         if found is None or not found.length:
             return
-        if found.length <= COPIED_UP_TO_BYTES:
-            data.records = found.read()
+        descriptor = found.file_descriptor
+        small = read_if_cached(descriptor, found.position, found.length) if found.length <= COPIED_UP_TO_BYTES else None
+        if small is not None:
+            data.records = small
         else:
-            read.range = FileRange(found.file_descriptor, found.position, found.length, found)
+            read.range = FileRange(descriptor, found.position, found.length, found)
         read.size = found.length
         budget.taken(found.length)
         if self._isolation_level == READ_COMMITTED:
@@ -310,6 +313,30 @@ class FetchOperation:
     # Answering
 
     def _finish(self, reads: list[_Read]) -> None:
+        cold = [
+            read.range
+            for read in reads
+            if read.range is not None
+            and not is_cached(read.range.file_descriptor, read.range.position, len(read.range))
+        ]
+        if cold:
+            self._warm(reads, cold)
+        else:
+            self._finish_cached(reads)
+
+    def _warm(self, reads: list[_Read], cold: list[FileRange]) -> None:
+        """Let a helper thread read from the disk what sendfile would have to wait for."""
+        self._keep(reads)
+        pieces = [(each.file_descriptor, each.position, each.length) for each in cold]
+
+        def work() -> None:
+            for piece in pieces:
+                warm(*piece)
+
+        # Whatever came of it: the answer can be sent, at worst slowly.
+        self.broker.background.run(work, lambda _: self._finish_cached(reads))
+
+    def _finish_cached(self, reads: list[_Read]) -> None:
         remote = [read for read in reads if read.is_remote]
         if remote:
             self._read_remote(reads, remote[:REMOTE_READS_MAX])

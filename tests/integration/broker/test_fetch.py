@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -272,3 +273,19 @@ def test_large_answers_reach_slow_readers_whole(connection: Connection) -> None:
         found += new
         offset += len(new)
     assert found == values
+
+
+def test_pages_that_left_the_cache_are_read_by_a_helper(cluster: RunningCluster, connection: Connection) -> None:
+    topic = new_topic(connection)
+    values = [bytes([number]) * 50_000 for number in range(40)]
+    for value in values:
+        produce(connection, topic, batch_of(value))
+    (path,) = (cluster.data_dir(1) / f"{topic.name}-0").glob("*.log")
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+    request = fetch_request(topic, {0: 0}, max_bytes=50 << 20, partition_max_bytes=50 << 20)
+    assert values_of(partitions_of(connection.call(request, 12))[0].records) == values
