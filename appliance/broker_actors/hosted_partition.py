@@ -12,6 +12,7 @@ from appliance.base.config import TopicConfig
 from appliance.base.errors import ErrorCode, InvariantBroken, KafkaError, invariant
 from appliance.base.ids import TopicPartition
 from appliance.controller.image import PartitionState
+from appliance.log.errors import LogWriteFailed
 from appliance.log.partition_log import PartitionLog
 from appliance.log.producer_state import Duplicate
 from appliance.partition.events import IsrDecided, MinInsyncReplicasSet
@@ -42,6 +43,10 @@ class Ticking(Protocol):
 
     def write_now(self, hosted: HostedPartition) -> None: ...
 
+    def write_failed(self, error: LogWriteFailed) -> None: ...
+
+    def run_flush(self, flush: Callable[[], None], done: Callable[[Exception | None], None]) -> None: ...
+
     def went_offline(self, hosted: HostedPartition) -> None: ...
 
 
@@ -58,6 +63,7 @@ class HostedPartition:
     """A replica of one partition. All methods are called on the loop's thread, unless they say otherwise."""
 
     __slots__ = (
+        "_flushing",
         "_host",
         "_leadership",
         "_staged_internal",
@@ -119,6 +125,7 @@ class HostedPartition:
         self.plain = False
         self.records_in = 0
         self.bytes_in = 0
+        self._flushing = False
         self._staged_internal: list[tuple[int, int, OnCommitted]] = []
         """(base offset, required offset, callback) of internal batches that wait for this tick's write."""
 
@@ -142,6 +149,11 @@ class HostedPartition:
     def last_stable_offset(self) -> int:
         """Up to where read_committed readers may see."""
         return self.log.last_stable_offset(self.high_watermark)
+
+    @property
+    def acks_wait_for_flush(self) -> bool:
+        """`flush.messages=1`: nothing is acknowledged or shown to readers before it is durable."""
+        return self.config.flush_messages == 1
 
     def refusal(self) -> ErrorCode:
         """NONE while this broker serves the partition as its leader, else the error for clients."""
@@ -227,6 +239,7 @@ class HostedPartition:
             and self.config.message_timestamp_before_max_ms >= _ANY_AGE_MS
             and not self.config.is_compacted
             and self.topic not in INTERNAL_TOPICS
+            and not self.acks_wait_for_flush
         )
 
     def recovered(self) -> None:
@@ -298,7 +311,9 @@ class HostedPartition:
         end = self.log.log_end_offset
         self.records_in += end - self.log_end_offset
         self.log_end_offset = end
-        if self.leader is not None:
+        if self.acks_wait_for_flush:
+            self._flush()
+        elif self.leader is not None:
             high_watermark = self.leader.appended(end)
             if high_watermark > self.high_watermark:
                 self._advance(high_watermark)
@@ -309,8 +324,46 @@ class HostedPartition:
                     on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
                 elif required_offset <= self.high_watermark:
                     on_committed(ErrorCode.NONE, base_offset)
+                elif self.leader is None:
+                    on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
                 else:
                     self.acks.wait(required_offset, _InternalAck(base_offset, on_committed))
+
+    def _flush(self) -> None:
+        """Make what is written durable, in a helper thread; all that came meanwhile is the next flush's."""
+        if self._flushing or self.offline:
+            return
+        try:
+            flush = self.log.prepare_flush()
+        except LogWriteFailed as error:
+            self._host.write_failed(error)
+            return
+        if flush is None:
+            self._durable_to(self.log.recovery_point)
+            return
+        self._flushing = True
+
+        def done(result: Exception | None) -> None:
+            self._flushing = False
+            if result is not None:
+                error = result if isinstance(result, OSError) else OSError(str(result))
+                self._host.write_failed(self.log.flush_failed(flush, error))
+                return
+            self.log.flushed(flush)
+            self._durable_to(flush.end_offset)
+            if self.log_end_offset > flush.end_offset:
+                self._flush()
+
+        self._host.run_flush(flush.run, done)
+
+    def _durable_to(self, offset: int) -> None:
+        """Everything below `offset` survives a power cut: now it may be acknowledged and read."""
+        if self.leader is None:
+            return
+        high_watermark = self.leader.appended(max(offset, self.leader.log_end_offset))
+        if high_watermark > self.high_watermark:
+            self._advance(high_watermark)
+            self.wake()
 
     def _advance(self, high_watermark: int) -> None:
         if high_watermark > self.high_watermark:

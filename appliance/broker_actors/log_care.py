@@ -91,14 +91,12 @@ class LogCare:
         for hosted in list(self._partitions):
             if len(prepared) == FLUSHES_PER_ROUND_MAX:
                 break
-            if hosted.dirty or hosted.offline or not hosted.log.flush_due(now_ms):
+            if hosted.dirty or hosted.offline or hosted.acks_wait_for_flush or not hosted.log.flush_due(now_ms):
                 continue
             try:
-                # The active segment is flushed only where the topic asks for it.
-                wants_all = (
-                    hosted.log.log_end_offset - hosted.log.recovery_point >= hosted.config.flush_messages
-                    or hosted.config.flush_ms < now_ms
-                )
+                # The active segment is flushed only where the topic asks for it; closed ones always, once.
+                unflushed = hosted.log.log_end_offset - hosted.log.recovery_point
+                wants_all = unflushed >= hosted.config.flush_messages or hosted.config.flush_ms < now_ms
                 flush = hosted.log.prepare_flush(include_active=wants_all)
             except LogWriteFailed as error:
                 self._partitions.write_failed(error)

@@ -142,6 +142,10 @@ class PartitionHost:
             hosted.go_offline(str(error))
         hosted.written()
 
+    def run_flush(self, flush: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Flush in a helper thread."""
+        self._background.run(flush, done)
+
     def write_failed(self, error: LogWriteFailed) -> None:
         """A log could not be written or flushed: refuse writes while the disk is full, else believe nothing of it."""
         self.write_errors += 1

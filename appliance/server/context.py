@@ -47,6 +47,10 @@ class Partition(Protocol):
     @property
     def log_start_offset(self) -> int: ...
 
+    @property
+    def acks_wait_for_flush(self) -> bool:
+        """Nothing is acknowledged before it is durable."""
+
     def refusal(self) -> ErrorCode:
         """NONE while this broker serves the partition as its leader, else the error for clients."""
 

@@ -1,9 +1,9 @@
 """Produce, versions 3 to 13 (0 is advertised too, see `api_versions`).
 
 - Each partition gets its own error; its neighbours are appended all the same.
-- acks=1 is answered when the batch is written, acks=-1 when the high watermark has passed it in the same leader epoch
-  (NOT_ENOUGH_REPLICAS before, REQUEST_TIMED_OUT after `timeout_ms`), acks=0 never: an error then ends the connection,
-  so that the client looks for the leader.
+- acks=1 is answered when the batch is written (and flushed, where `flush.messages` is 1), acks=-1 when the high
+  watermark has passed it in the same leader epoch (NOT_ENOUGH_REPLICAS before, REQUEST_TIMED_OUT after `timeout_ms`),
+  acks=0 never: an error then ends the connection, so that the client looks for the leader.
 - One batch of version 2 for each partition; a duplicate of one of the last five of its producer gets the old offset.
 - A batch is a view into the receive buffer until this tick's write.
 v5 log start · v8 record errors (KIP-467) · v10 current leader (KIP-951) · v13 topic ids
@@ -60,10 +60,12 @@ class PartitionResult:
         self.answer.error_message = message
         self.answer.base_offset = -1
 
-    @property
-    def committed(self) -> bool:
-        """Whether the high watermark has passed the batch."""
-        return self.hosted is not None and self.required_offset <= self.hosted.high_watermark
+    def must_wait(self, acks: int) -> bool:
+        """Whether the high watermark has to pass the batch before it is acknowledged, and has not yet."""
+        hosted = self.hosted
+        if hosted is None or self.required_offset <= hosted.high_watermark:
+            return False
+        return acks == -1 or hosted.acks_wait_for_flush
 
     def written(self) -> bool:
         """After this tick's write: whether the batch is in the log; if not, the partition fails."""
@@ -179,7 +181,7 @@ def _after_write(connection: Connection, late: LateAnswer) -> bytes | Pending:
     results: list[PartitionResult]
     _, request, response, results = late
     body = cast(ProduceRequest, request.body)
-    waiting = [result for result in results if result.written() and body.acks == -1 and not result.committed]
+    waiting = [result for result in results if result.written() and result.must_wait(body.acks)]
     if waiting:
         pending = Pending(connection, request.api_version, request.correlation_id, blocks=False)
         _CommitWaiter(pending, response, waiting, body.timeout_ms)
@@ -205,7 +207,7 @@ def wait_for_commit(
     result.hosted, result.base_offset, result.required_offset = hosted, base_offset, required_offset
     answer = TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[result.answer])
     response = ProduceResponse(responses=[answer])
-    if result.written() and acks == -1 and not result.committed:
+    if result.written() and result.must_wait(acks):
         pending = Pending(connection, version, correlation_id, blocks=False)
         _CommitWaiter(pending, response, [result], timeout_ms)
         return pending

@@ -238,3 +238,11 @@ def test_produce_versions_that_kafka_dropped_end_their_connection_only(
         other._socket.sendall(struct.pack(">ihhihhii", 20, 0, version, 1, -1, 1, 1_000, 0))
         assert is_closed(other._socket)
     assert new_topic(connection).error_code == 0
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_topic_may_ask_for_durable_before_acknowledged(connection: Connection, acks: int) -> None:
+    topic = new_topic(connection, configs={"flush.messages": "1"})
+    for number in range(20):
+        assert produce(connection, topic, batch_of(b"x"), acks=acks).base_offset == number
+        assert list_offset(connection, topic, -1).offset == number + 1

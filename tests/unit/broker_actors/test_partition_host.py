@@ -187,29 +187,47 @@ def test_a_disk_that_fails_takes_every_partition_out_of_service(world: World) ->
     assert ("t", 1, False) in world.leadership
 
 
+def test_with_flush_messages_1_nothing_is_acknowledged_or_shown_before_it_is_durable(tmp_path: Path) -> None:
+    world = World(tmp_path, later=True)
+    world.create(flush_messages="1")
+    world.background.do_work()
+    hosted = world.partition()
+    assert not hosted.plain
+    told = append(hosted)
+    world.host.end_of_tick()
+    second = append(hosted)
+    world.host.end_of_tick()
+    assert (told, second, hosted.high_watermark, hosted.log_end_offset) == ([], [], 0, 2)
+    assert len(world.background.waiting) == 1, "one flush at a time, for all that has come by then"
+    world.background.do_work()
+    assert (told, second, hosted.high_watermark) == ([(ErrorCode.NONE, 0)], [(ErrorCode.NONE, 1)], 2)
+    assert hosted.log.recovery_point == 2
+
+
 def test_a_failed_flush_is_never_forgiven(world: World) -> None:
     world.create(flush_messages="1")
     hosted = world.partition()
-    append(hosted)
-    world.host.end_of_tick()
     world.disk.sync_errors = [errno.EIO]
-    care = LogCare(world.host, world.logs, world.config, world.clock, world.background)
-    care.start()
-    world.background.advance(2_000)
+    told = append(hosted)
+    world.host.end_of_tick()
+    assert told == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
     assert hosted.refusal() == ErrorCode.KAFKA_STORAGE_ERROR
     assert append(hosted) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
 
 
-def test_a_topic_that_wants_flushes_gets_them(world: World) -> None:
-    world.create(partitions=1, flush_messages="1")
+def test_a_topic_that_wants_flushes_now_and_then_gets_them(world: World) -> None:
+    world.create(partitions=1, flush_messages="2")
     hosted = world.partition()
     append(hosted)
     world.host.end_of_tick()
-    assert hosted.log.recovery_point == 0
     care = LogCare(world.host, world.logs, world.config, world.clock, world.background)
     care.start()
     world.background.advance(2_000)
-    assert hosted.log.recovery_point == 1
+    assert hosted.log.recovery_point == 0
+    append(hosted)
+    world.host.end_of_tick()
+    world.background.advance(2_000)
+    assert hosted.log.recovery_point == 2
 
 
 def test_a_new_leader_epoch_is_a_new_leadership(world: World) -> None:
