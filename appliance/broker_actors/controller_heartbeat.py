@@ -120,6 +120,7 @@ class LeaseKeeper:
                 broker_id=line.identity.broker_id,
                 broker_epoch=broker_epoch,
                 position=position,
+                controller_epoch=line.controller_epoch,
                 want_shut_down=want_shut_down,
             ),
             timeout_ms=self._timeout_ms,

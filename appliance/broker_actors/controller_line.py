@@ -85,6 +85,11 @@ class ControllerLine:
             self._controller_epoch = controller_epoch
             return True
 
+    @property
+    def controller_epoch(self) -> int:
+        """The highest that any answer carried; -1 before the first."""
+        return self._controller_epoch
+
     def backoff_ms(self, failures: int) -> int:
         """How long to wait after so many failures in a row."""
         limit = min(RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MS << min(failures, 10))

@@ -70,7 +70,7 @@ class BrokerLiveness:
         self._last_check_ms: int | None = None
 
     def took_over(self, image: MetadataImage, now_ms: int) -> None:
-        """Rule C4: any unfenced broker may hold a lease that another controller gave it just before.
+        """Rule C4: any unfenced broker may hold a lease that another controller gives it until its own proofs are old.
 
         `now_ms`: when the claim was settled, by the monotonic clock, as all times here.
         """
@@ -112,7 +112,11 @@ class BrokerLiveness:
             lease.fencing = True
             return Fence(shutting_down=request.want_shut_down)
         lease.heard_ms = now_ms
-        lease.bound_ms = now_ms + self._timers.lease_ms + self._timers.margin_ms
+        bound_ms = now_ms + self._timers.lease_ms + self._timers.margin_ms
+        # One that has seen this epoch takes leases from nobody else any more. Any other may have sent this heartbeat
+        # long ago, gone back to the controller before this one, and hold a newer lease from there.
+        seen = request.controller_epoch >= image.controller_epoch
+        lease.bound_ms = bound_ms if seen else max(bound_ms, lease.bound_ms)
         return BrokerLeaseResponse(
             controller_epoch=image.controller_epoch,
             is_fenced=False,

@@ -163,7 +163,10 @@ class SimulatedBroker:
         self._sent += 1
         number = self._sent
         request = BrokerLeaseRequest(
-            broker_id=self.broker_id, broker_epoch=self.line.broker_epoch, position=world.image.position
+            broker_id=self.broker_id,
+            broker_epoch=self.line.broker_epoch,
+            position=world.image.position,
+            controller_epoch=world.epoch_that_counts(self.line.controller_epoch),
         )
 
         def answered(response: BrokerLeaseResponse) -> None:
@@ -223,6 +226,9 @@ class LeaseWorld:
 
     def proof_that_counts(self, controller: SimulatedController) -> int:
         return controller.proven_ms
+
+    def epoch_that_counts(self, seen: int) -> int:
+        return seen
 
     # Events
 

@@ -123,6 +123,8 @@ class BrokerLeaseRequest(Request["BrokerLeaseResponse"], api_key=BROKER_LEASE, v
     broker_epoch: Int64 = -1
     position: Int64 = -1
     """Number of the last commit that the broker has applied."""
+    controller_epoch: Int32 = -1
+    """The highest that the broker has seen; from then on it takes no lease from a lower one."""
     want_fence: Bool = False
     want_shut_down: Bool = False
 

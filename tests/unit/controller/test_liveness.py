@@ -30,6 +30,7 @@ def beat(
             "broker_id": broker_id,
             "broker_epoch": broker.broker_epoch if broker else 0,
             "position": image.position,
+            "controller_epoch": image.controller_epoch,
             **fields,
         }
     )
@@ -69,11 +70,20 @@ def test_a_new_controller_lets_the_leases_of_the_old_one_run_out() -> None:
     assert late(liveness, bound_ms + 1) == [1, 2]
 
 
-def test_a_broker_that_beats_to_the_new_controller_is_judged_by_that() -> None:
+def test_a_broker_that_knows_the_new_controller_is_judged_by_its_heartbeats() -> None:
     image = cluster(1, 2)
     liveness = taken_over(image, now_ms=10_000)
     beat(liveness, image, 1, 10_100)
     assert late(liveness, 10_100 + LEASE_MS + MARGIN_MS + 1) == [1]
+
+
+def test_a_heartbeat_from_before_the_broker_knew_of_this_controller_does_not_shorten_the_wait() -> None:
+    image = cluster(1)
+    liveness = taken_over(image, now_ms=10_000)
+    beat(liveness, image, 1, 10_100, controller_epoch=image.controller_epoch - 1)
+    bound_ms = 10_000 + PROOF_MS + LEASE_MS + MARGIN_MS
+    assert late(liveness, bound_ms) == []
+    assert late(liveness, bound_ms + 1) == [1]
 
 
 def test_a_lease_is_firm_while_the_last_proof_is_young() -> None:
