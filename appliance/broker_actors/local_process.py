@@ -21,7 +21,7 @@ from appliance.broker_actors.logs import log_to_standard_error
 from appliance.broker_actors.parent_line import ParentLine, end_soon
 from appliance.broker_actors.runtime import EXIT_CRASHED, EXIT_NOT_INSTALLED, resolve_target
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("appliance.broker_actors.local_process")
 
 
 def main() -> int:

@@ -6,6 +6,9 @@ import logging
 import sys
 import time
 
+TALKATIVE = ("boto3", "botocore", "s3transfer", "urllib3", "fsspec", "s3fs")
+"""Libraries that tell at INFO what is of no interest unless one looks for it."""
+
 
 def log_to_standard_error(process_name: str, level: str) -> None:
     """Set up logging for this process; `level` is debug, info, warning or error."""
@@ -17,3 +20,5 @@ def log_to_standard_error(process_name: str, level: str) -> None:
         format=f"%(asctime)s.%(msecs)03dZ %(levelname)s {process_name} %(name)s: %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)

@@ -11,7 +11,6 @@ ProcessEvent}` and `{"nodes": pickled list of Node}`; pickles are in base64.
 from __future__ import annotations
 
 import base64
-import logging
 import pickle
 import queue
 import shutil
@@ -46,8 +45,6 @@ ROUND_S = 0.05
 AWAY_PAUSE_S = 0.2
 """Between two looks for an actor that Ray is bringing back."""
 DRAIN_ORPHANS_S = 3.0
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def test_a_second_signal_kills_what_does_not_end(tmp_path: Path) -> None:
         started = time.monotonic()
         appliance.process.send_signal(signal.SIGTERM)
         assert appliance.exit_code() == 0
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 6
         assert appliance.processes() == []
 
 
@@ -80,7 +80,7 @@ def test_sigkill_of_the_parent_leaves_no_orphan(tmp_path: Path) -> None:
         ready = appliance.ready()
         ask(ready["bootstrap_servers"].split(",")[0], "deaf")
         appliance.process.kill()
-        appliance.wait_until_gone(10)
+        appliance.wait_until_gone(20)
 
 
 def test_the_folder_of_a_killed_appliance_can_be_used_again_at_once(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_folder_in_use_ends_with_code_3_at_once(tmp_path: Path) -> None:
         started = time.monotonic()
         with RunningAppliance(tmp_path, *LOCAL) as second:
             assert second.exit_code() == 3
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 7
             assert f"is in use by another appliance (process {first.process.pid})" in _last_line(second)
         assert ask(bootstrap, "pid"), "the first is none the worse"
 

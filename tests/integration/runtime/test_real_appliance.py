@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.moto_server import CREDENTIALS, MotoServer
 from tests.support.repo import REPO
 from tests.support.running import REAL, RunningAppliance, python_environment, wait_for
 
@@ -238,3 +240,37 @@ def test_kafkas_names_in_a_file_reach_the_brokers(tmp_path: Path) -> None:
         (described,) = commands.json("topics", "describe", "configured", "-a")
         assert len(described["partitions"]) == 4
         assert described["configs"]["retention.ms"] == "3600000"
+
+
+def test_metadata_and_tier_may_lie_on_s3(tmp_path: Path) -> None:
+    with MotoServer() as s3:
+        bucket = s3.bucket()
+        arguments = (*LOCAL, "--object-store", f"s3://{bucket}/one", "--services", "none")
+        with RunningAppliance(tmp_path, *arguments, module=REAL, environment=s3.environment) as appliance:
+            commands = Commands(appliance)
+            assert commands.ready["object_store"] == f"s3://{bucket}/one"
+            commands.run("topics", "create", "on-s3")
+            commands.run("produce", "on-s3", stdin=b"a\n")
+            assert commands.json("status")["problems"] == []
+        assert not (tmp_path / "data" / "object-store").exists()
+
+
+def test_an_s3_that_nobody_answers_for_ends_with_code_4(tmp_path: Path) -> None:
+    environment = {**CREDENTIALS, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+    arguments = (*LOCAL, "--object-store", "s3://bucket/prefix", "--services", "none")
+    with RunningAppliance(tmp_path, *arguments, module=REAL, environment=environment) as appliance:
+        assert appliance.exit_code(60) == 4
+        last = appliance.log().splitlines()[-1]
+        assert last.startswith("appliance: object store s3://bucket/prefix is not reachable: ")
+        assert appliance.processes() == []
+
+
+@pytest.mark.parametrize("port_of", ["broker 1", "service http"])
+def test_a_taken_port_is_named_and_ends_with_code_3(tmp_path: Path, port_of: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        flag = "--port" if port_of == "broker 1" else "--http-port"
+        with RunningAppliance(tmp_path, *LOCAL, flag, str(port), module=REAL) as appliance:
+            assert appliance.exit_code() == 3
+            said = f"appliance: {port_of}: cannot listen on 127.0.0.1:{port}: Address already in use"
+            assert appliance.log().splitlines()[-1] == said
