@@ -16,8 +16,9 @@ import pytest
 from tests.support.kafka_peer import KafkaPeer
 
 # With several workers a group of tests stays on one of them, so that what costs much to start is started once. Other
-# tests are grouped by file. Groups start in the order of this list, the long ones first.
-LONG_GROUPS = ("terraform", "spark", "ray", "java")
+# tests are grouped by file, unless a file says `xdist_group` itself. Groups start in the order of this list, the long
+# ones first.
+LONG_GROUPS = ("terraform", "spark", "ray", "java", "compat")
 
 SKIPS_ALLOWED = Path(__file__).parent / "skips.allow"
 
@@ -35,13 +36,16 @@ def skip_is_allowed(node_id: str) -> bool:
 
 
 def group_of(item: pytest.Item) -> str:
+    if said := item.get_closest_marker("xdist_group"):
+        return str(said.args[0])
     return next((name for name in LONG_GROUPS if item.get_closest_marker(name)), item.nodeid.partition("::")[0])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(group_of(item)))
     items.sort(key=lambda item: LONG_GROUPS.index(group) if (group := group_of(item)) in LONG_GROUPS else 99)
 
 
