@@ -20,7 +20,7 @@ from appliance.http_ingest.producer import Producer
 BACKLOG = 2_048
 DRAIN_TIMEOUT_S = 10
 KEEP_ALIVE_S = 75
-"""Longer than the pauses of clients and load balancers, which take a connection that ends under their hands for an error."""
+"""Longer than the pauses of clients and balancers, to whom a connection that ends under their hands is an error."""
 EXIT_PORT_NOT_USABLE = 3
 
 
