@@ -222,6 +222,8 @@ class Supervisor:
                 self._addresses[name] = address
                 self._restarts.ready(name, _now_ms())
                 _log.info("%s serves at %s (pid %d)", name, address, pid)
+            case ProcessEnded(_, message, _, being_restarted=True):
+                _log.warning("%s; Ray starts it again", message)
             case ProcessEnded(name, message, exit_code, _) if name.startswith("service-") and (
                 exit_code == EXIT_NOT_INSTALLED
             ):
