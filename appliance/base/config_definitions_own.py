@@ -128,6 +128,13 @@ _LIMITS = (
         10_000,
         "The longest that the supervisor waits before it starts an ended process again.",
     ),
+    _own(
+        "metrics.port",
+        INT,
+        0,
+        "Broker n serves `GET /metrics` for Prometheus at this port + n - 1, on the host it listens on; 0 serves none.",
+        0,
+    ),
     _own("up.ready.timeout.ms", INT, 120_000, "How long `appliance up` waits for its processes to be ready."),
 )
 

@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from appliance.base.clock import Clock, SystemClock
 from appliance.base.config import BrokerConfig
@@ -21,6 +22,7 @@ from appliance.base.errors import ErrorCode, UserError
 from appliance.base.object_store import ObjectNotFound, ObjectStore, StoreUnavailable
 from appliance.base.processes import BrokerSettings, ProcessHandle
 from appliance.base.randomness import Randomness, SystemRandomness
+from appliance.broker_actors.broker_metrics import LoopLag, numbers_of
 from appliance.broker_actors.controller_channel import BrokerIdentity, ControllerChannel
 from appliance.broker_actors.event_loop import new_event_loop
 from appliance.broker_actors.group_host import GroupCoordinatorHost
@@ -43,6 +45,9 @@ from appliance.tiering.body import BodyStore
 from appliance.tiering.fetcher import RemoteLogReader
 from appliance.tiering.manager import TieringManager
 from appliance.tiering.stores import open_store
+
+if TYPE_CHECKING:
+    from appliance.metrics.exporter import Exporter
 
 _log = logging.getLogger(__name__)
 
@@ -141,6 +146,8 @@ class Broker:
             self.tiering.partition_leading,
             lambda hosted: self.tiering.partition_stopped(hosted.topic_id, hosted.partition),
         )
+        self.loop_lag = LoopLag(self.background, self.clock)
+        self._exporter: Exporter | None = None
         self._care = LogCare(self.partitions, logs, config, self.clock, self.background)
 
     def start(self) -> None:
@@ -172,10 +179,22 @@ class Broker:
         self.server.on_tick(self._gate.check)
         self.server.on_tick(self.partitions.end_of_tick)
         self.partitions.on_opened(self._opened)
+        self._serve_metrics()
+        self.loop_lag.start()
         self.groups.start()
         self._care.start()
         self._tick_tiering()
         self.controller.start()
+
+    def _serve_metrics(self) -> None:
+        """Broker n of a host serves them at `metrics.port` + n - 1."""
+        first_port = self.config.get("metrics.port")
+        if first_port:
+            # Here and not above: a broker without metrics need not wait for this import.
+            from appliance.metrics.exporter import Exporter
+
+            port = first_port + self.broker_id - 1
+            self._exporter = Exporter(self._settings.host, port, lambda: numbers_of(self))
 
     def _tick_tiering(self) -> None:
         self.background.schedule(self.config.get("tiering.task.interval.ms"), self._tick_tiering)
@@ -313,6 +332,8 @@ class Broker:
 
     def close(self) -> None:
         """After the loop has ended: connections, logs and threads."""
+        if self._exporter is not None:
+            self._exporter.close()
         self._care.close()
         self.tiering.close()
         self.groups.close()

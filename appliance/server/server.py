@@ -56,6 +56,9 @@ class Server:
         self.connections_accepted = 0
         self.connections_refused = 0
         self.closed_for_cause = 0
+        self.bytes_in = 0
+        """From connections that have ended; the others count for themselves."""
+        self.bytes_out = 0
         self.holding = False
         """While true, ticks go on but no answer leaves (a broker without a lease)."""
         self._tick_hooks: list[Callable[[], None]] = []
@@ -119,6 +122,8 @@ class Server:
 
     def connection_closed(self, connection: Connection) -> None:
         del self.connections[connection]
+        self.bytes_in += connection.bytes_in
+        self.bytes_out += connection.bytes_out
         left = self._by_ip[connection.host] - 1
         if left:
             self._by_ip[connection.host] = left

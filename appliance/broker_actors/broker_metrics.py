@@ -1,0 +1,86 @@
+"""The numbers of a broker, picked up from its parts. Called from the exporter's thread: it only looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from appliance.base.background import Background
+from appliance.base.clock import Clock
+from appliance.broker_actors.hosted_partition import HostedPartition
+from appliance.metrics.broker_numbers import BrokerNumbers, PartitionNumbers
+from appliance.wire.api import APIS, ApiKey
+
+if TYPE_CHECKING:
+    from appliance.broker_actors.broker import Broker
+
+LAG_INTERVAL_MS = 100
+
+
+class LoopLag:
+    """How late timers are: what everybody on the loop waits for when somebody holds it up."""
+
+    def __init__(self, background: Background, clock: Clock) -> None:
+        self._background = background
+        self._clock = clock
+        self._max_ms = 0
+        self._due_ms = 0
+
+    def start(self) -> None:
+        self._due_ms = self._clock.monotonic_ms() + LAG_INTERVAL_MS
+        self._background.schedule(LAG_INTERVAL_MS, self._fire)
+
+    def take_max_ms(self) -> int:
+        """The longest since the last call."""
+        longest, self._max_ms = self._max_ms, 0
+        return longest
+
+    def _fire(self) -> None:
+        self._max_ms = max(self._max_ms, self._clock.monotonic_ms() - self._due_ms)
+        self.start()
+
+
+def numbers_of(broker: Broker) -> BrokerNumbers:
+    """One picture of the broker. Parts may move on while it is taken; each number is right by itself."""
+    server = broker.server
+    requests = {APIS[key].name: count for key, count in list(server.dispatcher.requests_by_api.items())}
+    produce = APIS[ApiKey.PRODUCE].name
+    requests[produce] = requests.get(produce, 0) + server.fast_requests
+    connections = list(server.connections)
+    return BrokerNumbers(
+        broker_id=broker.broker_id,
+        requests=requests,
+        handler_errors=server.dispatcher.errors,
+        connections=len(connections),
+        connections_accepted=server.connections_accepted,
+        connections_refused=server.connections_refused,
+        connections_closed_for_cause=server.closed_for_cause,
+        bytes_received=server.bytes_in + sum(each.bytes_in for each in connections),
+        bytes_sent=server.bytes_out + sum(each.bytes_out for each in connections),
+        loop_lag_max_seconds=broker.loop_lag.take_max_ms() / 1_000,
+        log_write_errors=broker.partitions.write_errors,
+        helper_jobs=broker.background.unfinished,
+        uploads=broker.tiering.uploads_under_way,
+        tiering_waiting_bytes=sum(row.waiting_bytes for row in broker.tiering.status()),
+        has_lease=broker.partitions.serving,
+        partitions=[_numbers_of(hosted) for hosted in _partitions(broker)],
+    )
+
+
+def _partitions(broker: Broker) -> list[HostedPartition]:
+    topics = list(broker.partitions.by_id.values())
+    return [hosted for topic in topics for hosted in list(topic.partitions.values())]
+
+
+def _numbers_of(hosted: HostedPartition) -> PartitionNumbers:
+    return PartitionNumbers(
+        topic=hosted.topic,
+        partition=hosted.partition,
+        is_leader=hosted.is_leader,
+        is_offline=bool(hosted.offline),
+        log_start_offset=hosted.log_start_offset,
+        log_end_offset=hosted.log_end_offset,
+        log_size_bytes=hosted.log.size_bytes,
+        tiered_end=hosted.tiered_end,
+        records_in=hosted.records_in,
+        bytes_in=hosted.bytes_in,
+    )

@@ -1,0 +1,45 @@
+"""What a broker counts, as one picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class PartitionNumbers:
+    """One partition on this broker."""
+
+    topic: str
+    partition: int
+    is_leader: bool
+    is_offline: bool
+    log_start_offset: int
+    log_end_offset: int
+    log_size_bytes: int
+    tiered_end: int
+    records_in: int
+    bytes_in: int
+
+
+@dataclass(slots=True)
+class BrokerNumbers:
+    """One broker at one moment. Sizes in bytes, times in seconds; counters since the start."""
+
+    broker_id: int
+    requests: dict[str, int] = field(default_factory=dict)
+    """By name of the API."""
+    handler_errors: int = 0
+    connections: int = 0
+    connections_accepted: int = 0
+    connections_refused: int = 0
+    connections_closed_for_cause: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    loop_lag_max_seconds: float = 0.0
+    """The longest that a timer was late since the last look."""
+    log_write_errors: int = 0
+    helper_jobs: int = 0
+    uploads: int = 0
+    tiering_waiting_bytes: int = 0
+    has_lease: bool = False
+    partitions: list[PartitionNumbers] = field(default_factory=list)

@@ -1,0 +1,101 @@
+"""A broker's numbers under their names in Prometheus: those of Strimzi's dashboards where they exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from appliance.metrics.broker_numbers import BrokerNumbers, PartitionNumbers
+
+
+class BrokerCollector(Collector):
+    """Asks for the numbers at each scrape, from the thread of whoever scrapes."""
+
+    def __init__(self, numbers: Callable[[], BrokerNumbers]) -> None:
+        self._numbers = numbers
+
+    def collect(self) -> Iterator[Metric]:
+        numbers = self._numbers()
+        yield from _of_requests(numbers)
+        yield from _of_partitions(numbers.partitions)
+        yield from _of_topics(numbers.partitions)
+        for name, text, value in (
+            ("kafka_server_socket_server_metrics_connection_count", "Open connections.", numbers.connections),
+            (
+                "appliance_event_loop_lag_max_seconds",
+                "Lateness of timers since the last scrape.",
+                numbers.loop_lag_max_seconds,
+            ),
+            (
+                "appliance_helper_jobs",
+                "Work that waits for helper threads, or is under way in them.",
+                numbers.helper_jobs,
+            ),
+            ("appliance_tiering_uploads", "Uploads under way.", numbers.uploads),
+            (
+                "kafka_server_brokertopicmetrics_remotecopylagbytes",
+                "Closed segments not in the tier yet.",
+                numbers.tiering_waiting_bytes,
+            ),
+            ("appliance_broker_lease", "1 while the broker may serve what it leads.", int(numbers.has_lease)),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+        for name, text, value in (
+            ("appliance_connections_accepted", "Accepted connections.", numbers.connections_accepted),
+            ("appliance_connections_refused", "Connections beyond a limit.", numbers.connections_refused),
+            (
+                "appliance_connections_closed_for_cause",
+                "Connections that broke the protocol or the network lost.",
+                numbers.connections_closed_for_cause,
+            ),
+            ("appliance_received_bytes", "Bytes from clients.", numbers.bytes_received),
+            ("appliance_sent_bytes", "Bytes to clients.", numbers.bytes_sent),
+            ("appliance_log_write_errors", "Writes and flushes that the disk refused.", numbers.log_write_errors),
+            ("appliance_handler_errors", "Requests that failed by a mistake of ours.", numbers.handler_errors),
+        ):
+            yield CounterMetricFamily(name, text, value)
+
+
+def _of_requests(numbers: BrokerNumbers) -> Iterator[Metric]:
+    requests = CounterMetricFamily("kafka_network_requestmetrics_requests", "Requests by API.", labels=["request"])
+    for name, count in sorted(numbers.requests.items()):
+        requests.add_metric([name], count)
+    yield requests
+
+
+def _of_partitions(partitions: list[PartitionNumbers]) -> Iterator[Metric]:
+    yield GaugeMetricFamily("kafka_server_replicamanager_partitioncount", "Partitions here.", len(partitions))
+    leaders = sum(each.is_leader for each in partitions)
+    yield GaugeMetricFamily("kafka_server_replicamanager_leadercount", "Partitions led here.", leaders)
+    offline = sum(each.is_offline for each in partitions)
+    yield GaugeMetricFamily("kafka_server_replicamanager_offlinereplicacount", "Out of service.", offline)
+    labels = ["topic", "partition"]
+    start = GaugeMetricFamily("kafka_topic_partition_oldest_offset", "Log start.", labels=labels)
+    end = GaugeMetricFamily("kafka_topic_partition_current_offset", "Log end.", labels=labels)
+    size = GaugeMetricFamily("kafka_log_log_size", "Bytes on this disk.", labels=labels)
+    tiered = GaugeMetricFamily("appliance_tiered_end_offset", "End of what the tier holds.", labels=labels)
+    for each in partitions:
+        values = [each.topic, str(each.partition)]
+        start.add_metric(values, each.log_start_offset)
+        end.add_metric(values, each.log_end_offset)
+        size.add_metric(values, each.log_size_bytes)
+        tiered.add_metric(values, each.tiered_end)
+    yield from (start, end, size, tiered)
+
+
+def _of_topics(partitions: list[PartitionNumbers]) -> Iterator[Metric]:
+    records: dict[str, int] = {}
+    received: dict[str, int] = {}
+    for each in partitions:
+        records[each.topic] = records.get(each.topic, 0) + each.records_in
+        received[each.topic] = received.get(each.topic, 0) + each.bytes_in
+    for name, text, counts in (
+        ("kafka_server_brokertopicmetrics_messagesin", "Appended records.", records),
+        ("kafka_server_brokertopicmetrics_bytesin", "Appended bytes.", received),
+    ):
+        family = CounterMetricFamily(name, text, labels=["topic"])
+        for topic, count in counts.items():
+            family.add_metric([topic], count)
+        yield family
