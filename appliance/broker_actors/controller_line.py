@@ -16,7 +16,8 @@ from appliance.controller.records import Listener, LogState
 _log = logging.getLogger(__name__)
 
 RECONNECT_BACKOFF_MS = 50
-RECONNECT_BACKOFF_MAX_MS = 1_000
+RECONNECT_BACKOFF_MAX_MS = 250
+"""Short, for a lease is short: a controller that comes back within it costs nothing."""
 
 _EPOCH_FILE = "broker-epoch"
 
