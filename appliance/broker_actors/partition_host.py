@@ -25,6 +25,11 @@ OnLeadership = Callable[[HostedPartition, bool], None]
 """Gets a partition of the topic asked for, and whether this broker leads it from now on."""
 
 
+OPENERS = 4
+"""Helper threads that open logs side by side."""
+OPEN_RETRY_MS = 1_000
+
+
 class HostedTopic:
     """The partitions of one topic on this broker."""
 
@@ -273,18 +278,19 @@ class PartitionHost:
     # Opening and removing
 
     def _open(self, wanted: list[tuple[TopicState, PartitionState]]) -> None:
-        """Open or create logs in a helper thread: each takes some file operations."""
+        """Open or create logs in helper threads: each costs some flushes, which go faster side by side."""
+        for begin in range(min(OPENERS, len(wanted))):
+            self._open_in_a_thread(wanted[begin::OPENERS])
+
+    def _open_in_a_thread(self, wanted: list[tuple[TopicState, PartitionState]]) -> None:
         configs = {state.topic_id: topic_config(state.configs, self.config) for state, _ in wanted}
 
         def work() -> list[PartitionLog | Exception]:
             opened: list[PartitionLog | Exception] = []
             for state, partition in wanted:
+                topic_partition = TopicPartition(state.name, partition.partition)
                 try:
-                    opened.append(
-                        self.logs.create(
-                            TopicPartition(state.name, partition.partition), state.topic_id, configs[state.topic_id]
-                        )
-                    )
+                    opened.append(self.logs.create(topic_partition, state.topic_id, configs[state.topic_id]))
                 except Exception as error:
                     opened.append(error)
             return opened
@@ -292,21 +298,36 @@ class PartitionHost:
         def done(opened: list[PartitionLog | Exception] | Exception) -> None:
             logs = [opened] * len(wanted) if isinstance(opened, Exception) else opened
             for (state, partition), log in zip(wanted, logs, strict=True):
-                self._opening.discard((state.topic_id, partition.partition))
                 if isinstance(log, Exception):
-                    _log.error("%s-%d cannot be opened: %s", state.name, partition.partition, log)
+                    self._not_opened(state, partition, log)
                 else:
+                    self._opening.discard((state.topic_id, partition.partition))
                     self._opened(state, partition.partition, log)
             self._on_opened()
 
         self._background.run(work, done)
+
+    def _not_opened(self, state: TopicState, partition: PartitionState, error: Exception) -> None:
+        """Try again later, for as long as the partition is this broker's."""
+        _log.error("%s-%d cannot be opened and is tried again: %s", state.name, partition.partition, error)
+
+        def again() -> None:
+            key = (state.topic_id, partition.partition)
+            self._opening.discard(key)
+            wanted = self.image.partition_by_id(*key)
+            present = self.image.topics_by_id.get(state.topic_id)
+            if present is not None and wanted is not None and self.broker_id in wanted.replicas:
+                self._opening.add(key)
+                self._open_in_a_thread([(present, wanted)])
+
+        self._background.schedule(OPEN_RETRY_MS, again)
 
     def _opened(self, state: TopicState, partition: int, log: PartitionLog) -> None:
         """Take over an open log, unless the topic has gone meanwhile."""
         present = self.image.topics_by_id.get(state.topic_id)
         wanted = self.image.partition_by_id(state.topic_id, partition)
         if present is None or wanted is None or self.broker_id not in wanted.replicas:
-            self._delete_log(TopicPartition(state.name, partition))
+            self._delete_log(log.topic_partition)
             return
         hosted = HostedPartition(
             self,
@@ -316,7 +337,7 @@ class PartitionHost:
             partition,
             log,
             topic_config(present.configs, self.config),
-            self.logs.high_watermarks.get(log.topic_partition, 0),
+            self.logs.high_watermark_of(log.topic_partition),
         )
         topic = self.by_id.get(state.topic_id)
         if topic is None:

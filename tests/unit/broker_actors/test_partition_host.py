@@ -286,6 +286,19 @@ def test_a_topic_deleted_while_it_was_being_opened_leaves_nothing(tmp_path: Path
     assert not (world.logs.directory / "t-0").exists()
 
 
+def test_a_topic_created_again_while_the_old_one_was_being_opened_is_opened_in_the_end(tmp_path: Path) -> None:
+    world = World(tmp_path, later=True)
+    world.create()
+    again = uuid.UUID(int=78)
+    world.commit(TopicDeleted(TOPIC_ID), TopicCreated("t", again), PartitionChanged(again, led_by(BROKER_ID, 0)))
+    world.background.do_work()
+    world.background.advance(2_000)
+    world.background.do_work()
+    assert world.partition().topic_id == again
+    assert world.partition().log.topic_id == again
+    assert world.partition().refusal() == ErrorCode.NONE
+
+
 def test_logs_that_no_topic_owns_are_put_away(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.create()
