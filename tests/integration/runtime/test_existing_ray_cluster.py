@@ -44,7 +44,9 @@ def ray_address(environment: dict[str, str]) -> Iterator[str]:
         text=True,
     ) as nodes:
         assert nodes.stdout is not None
-        yield nodes.stdout.readline().strip()
+        address = nodes.stdout.readline().strip()
+        assert address, "the raylets did not start"
+        yield address
         nodes.communicate()
 
 
