@@ -21,6 +21,7 @@ from appliance.log.indexes import OffsetIndex, TimeIndex
 from appliance.log.leader_epochs import LeaderEpochCache
 from appliance.log.open_files import OpenFiles
 from appliance.log.producer_state import Producer, ProducerState
+from appliance.log.scan import RELATIVE_OFFSET_MAX
 from appliance.log.segment import KNOWN_BOUNDARIES_MAX, Segment
 from appliance.records.batch import BatchHeader
 from appliance.records.control import read_marker
@@ -29,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 PIECES_PER_WRITE_MAX = 1024
 """What one writev takes (IOV_MAX)."""
-RELATIVE_OFFSET_MAX = 2**31 - 1
-"""Index entries hold offsets relative to the segment's base in 31 bits."""
 _NEVER = 1 << 62
 
 _pack_stamp = struct.Struct(">qii").pack_into

@@ -34,6 +34,8 @@ class OpenFiles:
         self.disk = disk
         self.max_open = max_open
         self.max_index_bytes = max_index_bytes
+        self.is_crowded = False
+        """More are open than should be, because they were retained."""
         self._open: deque[Segment] = deque()
         self._indexed: deque[Segment] = deque()
         self._index_bytes = 0
@@ -59,9 +61,17 @@ class OpenFiles:
             segment.descriptor = self.disk.open(segment.path, flags)
             segment.used = True
             self._open.append(segment)
-            if len(self._open) > self.max_open and threading.get_ident() == self._owner:
-                self._make_room()
+            if len(self._open) > self.max_open:
+                self._make_room(segment)
             return segment.descriptor
+
+    def released(self, segment: Segment) -> None:
+        """The last slice of the segment is gone."""
+        if segment.close_when_released:
+            self.close(segment)
+        elif self.is_crowded:
+            with self._lock:
+                self._make_room(None)
 
     def close(self, segment: Segment) -> None:
         """Close the segment's descriptor; if a slice of it is on its way, that happens when the slice is released."""
@@ -94,13 +104,17 @@ class OpenFiles:
                 self._index_bytes -= segment.counted_index_bytes
                 segment.counted_index_bytes = None
 
-    def _make_room(self) -> None:
-        newest = self._open[-1]
+    def _make_room(self, wanted: Segment | None) -> None:
+        """Close descriptors that were not used of late, until no more are open than allowed."""
+        self.is_crowded = True
+        if threading.get_ident() != self._owner:
+            return
         for _ in range(2 * len(self._open)):
             if len(self._open) <= self.max_open:
+                self.is_crowded = False
                 return
             segment = self._open.popleft()
-            if segment.used or segment.references or segment is newest:
+            if segment.used or segment.references or segment is wanted:
                 segment.used = False
                 self._open.append(segment)
             else:

@@ -56,6 +56,9 @@ logger = logging.getLogger(__name__)
 
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
+SEGMENTS_PER_FLUSH_MAX = 32
+"""Segments that one flush holds open."""
+
 
 class PartitionLog(Appender):
     """The log of one partition. Opening it recovers what lies above the recovery point.
@@ -441,7 +444,10 @@ class PartitionLog(Appender):
     def prepare_flush(self, *, include_active: bool = True) -> Flush | None:
         """What must be made durable, for a helper thread to `run`; then call `flushed` or `flush_failed` with it.
 
-        None if nothing is to be done. Raises LogWriteFailed when the index files cannot be appended to.
+        After a start many segments may wait: the oldest come first. None if nothing is to be done.
+
+        Raises:
+            LogWriteFailed: the index files cannot be appended to.
         """
         end_offset = self.log_end_offset if include_active else self.segments[-1].base_offset
         waiting = [
@@ -449,6 +455,9 @@ class PartitionLog(Appender):
             for segment in self.segments
             if segment.next_offset > self.recovery_point and (include_active or not segment.is_active)
         ]
+        if len(waiting) > SEGMENTS_PER_FLUSH_MAX:
+            del waiting[SEGMENTS_PER_FLUSH_MAX:]
+            end_offset = waiting[-1].next_offset
         snapshots = {at: entries for at, entries in self._pending_snapshots.items() if at <= end_offset}
         if not waiting and not snapshots and not self.leader_epochs.unstored and not self._file_created:
             return None
@@ -501,14 +510,12 @@ class PartitionLog(Appender):
         Raises:
             LogWriteFailed: nothing may be believed; take the directory offline.
         """
-        flush = self.prepare_flush()
-        if flush is None:
-            return
-        try:
-            flush.run()
-        except OSError as error:
-            raise self.flush_failed(flush, error) from error
-        self.flushed(flush)
+        while flush := self.prepare_flush():
+            try:
+                flush.run()
+            except OSError as error:
+                raise self.flush_failed(flush, error) from error
+            self.flushed(flush)
 
     def close(self, clean: bool = True) -> None:
         """Let the files go. A clean close flushes and takes a producer snapshot, so that the next start reads nothing.

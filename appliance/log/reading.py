@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from appliance.log.scan import walk_batches, walk_headers
 from appliance.log.segment import LogSlice, Segment
 from appliance.records.reader import read_records
 
@@ -65,7 +64,7 @@ def iterate_batches(segments: Sequence[Segment], from_offset: int, end_offset: i
         segment.retain()
         try:
             position = segment.position_of(from_offset)
-            for _, header, batch in walk_batches(segment.disk, segment.open(), position, segment.size_bytes):
+            for _, header, batch in segment.batches(position):
                 if header.base_offset >= end_offset:
                     return
                 yield batch
@@ -99,7 +98,7 @@ def offset_for_timestamp(
 def _find_time(segment: Segment, timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
     offset = segment.base_offset + segment.time_index.offset_before(timestamp)
     position = segment.position_of(max(offset, start_offset))
-    for at, header in walk_headers(segment.disk, segment.open(), position, segment.size_bytes):
+    for at, header in segment.headers(position):
         if header.max_timestamp < timestamp:
             continue
         batch = segment.disk.pread(segment.open(), header.size_in_bytes, at)
@@ -130,7 +129,7 @@ def offset_of_max_timestamp(segments: Sequence[Segment], end_offset: int) -> Off
 def _latest_below(segment: Segment, end_offset: int) -> int:
     """The largest timestamp in the batches of a segment that begin below an offset."""
     latest = -1
-    for _, header in walk_headers(segment.disk, segment.open(), 0, segment.position_of(end_offset)):
+    for _, header in segment.headers(0, segment.position_of(end_offset)):
         latest = max(latest, header.max_timestamp)
     return latest
 

@@ -27,7 +27,6 @@ from appliance.log.leader_epochs import LeaderEpochCache
 from appliance.log.open_files import DELETED_SUFFIX, OpenFiles, remove_tree
 from appliance.log.producer_snapshot import CorruptSnapshot, snapshot_from_bytes
 from appliance.log.producer_state import ProducerState
-from appliance.log.scan import walk_batches, walk_headers
 from appliance.log.segment import NO_TIMESTAMP, Segment, file_stem
 from appliance.records.batch import BatchHeader
 from appliance.records.control import read_marker
@@ -207,7 +206,7 @@ class _SegmentScan:
 
     def _walk_trusted(self) -> None:
         segment = self.segment
-        for position, header in walk_headers(segment.disk, segment.open(), self.position, segment.size_bytes):
+        for position, header in segment.headers(self.position):
             if header.base_offset >= self.trusted_end and not self.clean:
                 return
             self._note(position, header)
@@ -216,9 +215,7 @@ class _SegmentScan:
         segment = self.segment
         epochs = result.tail_epochs
         try:
-            for position, header, _ in walk_batches(segment.disk, segment.open(), self.position, segment.size_bytes):
-                if header.base_offset < self.next_offset or header.last_offset_delta < 0:
-                    raise CorruptBatch(f"offset {header.base_offset} where {self.next_offset} should be")
+            for position, header, _ in segment.batches(self.position):
                 self._note(position, header)
                 if not epochs or header.partition_leader_epoch > epochs[-1][0]:
                     epochs.append((header.partition_leader_epoch, header.base_offset))
@@ -262,7 +259,7 @@ def _agrees(index: OffsetIndex, segment: Segment) -> bool:
     if not len(index):
         return True
     try:
-        _, header = next(walk_headers(segment.disk, segment.open(), index.positions[-1], segment.size_bytes))
+        _, header = next(segment.headers(index.positions[-1]))
     except CorruptBatch:
         return False
     return header.last_offset - segment.base_offset == index.offsets[-1]
@@ -271,7 +268,7 @@ def _agrees(index: OffsetIndex, segment: Segment) -> bool:
 def _first_timestamp(segment: Segment, now_ms: int) -> int:
     """What the first record says of its time; when it was appended is not known any more."""
     try:
-        _, header = next(walk_headers(segment.disk, segment.open(), 0, segment.size_bytes))
+        _, header = next(segment.headers())
     except CorruptBatch:
         return now_ms
     return min(now_ms, header.base_timestamp) if header.base_timestamp >= 0 else now_ms
@@ -313,7 +310,7 @@ def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
 def _replay_producers(segment: Segment, start: int, checked_from: int, state: ProducerState) -> None:
     try:
         position = segment.position_of(start) if start > segment.base_offset else 0
-        for at, header in walk_headers(segment.disk, segment.open(), position, segment.size_bytes):
+        for at, header in segment.headers(position):
             if header.producer_id < 0 or header.base_offset < start:
                 continue
             if not header.is_control:
@@ -340,7 +337,7 @@ def recover_epochs(stored: list[tuple[int, int]] | None, log: RecoveredLog, cach
     if stored is None:
         for segment in log.segments:
             try:
-                for _, header in walk_headers(segment.disk, segment.open(), 0, segment.size_bytes):
+                for _, header in segment.headers():
                     if header.partition_leader_epoch > cache.latest:
                         cache.assign(header.partition_leader_epoch, header.base_offset)
             except CorruptBatch as error:

@@ -13,19 +13,26 @@ from appliance.records.errors import CorruptBatch
 
 HEADERS_READ_BYTES = 64 << 10
 BATCHES_READ_BYTES = 1 << 20
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""Index entries hold offsets relative to the segment's base in 31 bits."""
 
 _unpack_start = struct.Struct(">qiibIhi").unpack_from
 _START_BYTES = 27
 _SMALLEST_LENGTH = HEADER_BYTES - LENGTH_END
 
 
-def walk_headers(disk: Disk, descriptor: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch in [position, end) of a file. Reads little where batches are large.
+def walk_headers(
+    disk: Disk, descriptor: int, position: int, end: int, base_offset: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch in [position, end) of the file of the segment that begins at `base_offset`.
+
+    Reads little where batches are large.
 
     Raises:
-        CorruptBatch: at the first place where no whole batch stands.
+        CorruptBatch: at the first place where no whole batch stands, or its offsets cannot be.
     """
     chunk, chunk_start = b"", position
+    expected, highest = base_offset, base_offset + RELATIVE_OFFSET_MAX
     while position < end:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
@@ -36,18 +43,23 @@ def walk_headers(disk: Disk, descriptor: int, position: int, end: int) -> Iterat
         header = parse_header(chunk, at)
         if header.magic != MAGIC or header.length < _SMALLEST_LENGTH or header.length + LENGTH_END > end - position:
             raise _no_batch(position, header.length, header.magic, end)
+        # No crc covers the base offset.
+        if header.base_offset < expected or header.last_offset_delta < 0 or header.last_offset > highest:
+            raise CorruptBatch(f"offset {header.base_offset} at position {position}, where {expected} is to come")
         yield position, header
+        expected = header.next_offset
         position += header.length + LENGTH_END
 
 
 def walk_batches(
-    disk: Disk, descriptor: int, position: int, end: int, read_bytes: int = BATCHES_READ_BYTES
+    disk: Disk, descriptor: int, position: int, end: int, base_offset: int, read_bytes: int = BATCHES_READ_BYTES
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of each batch in [position, end) of a file, with its crc checked.
+    """(position, header, bytes) of each batch in [position, end) of a segment's file, with its crc checked.
 
     Raises:
-        CorruptBatch: at the first batch that is not whole or whose crc differs.
+        CorruptBatch: at the first batch that is not whole, whose crc differs, or whose offsets cannot be.
     """
+    expected, highest = base_offset, base_offset + RELATIVE_OFFSET_MAX
     while position < end:
         chunk = memoryview(disk.pread(descriptor, min(read_bytes, end - position), position))
         if len(chunk) < HEADER_BYTES:
@@ -68,7 +80,10 @@ def walk_batches(
             batch = chunk[at : at + size]
             if crc32c(batch[CRC_START:]) != header.crc:
                 raise CorruptBatch(f"crc of the batch at offset {header.base_offset}, position {position}, differs")
+            if header.base_offset < expected or header.last_offset_delta < 0 or header.last_offset > highest:
+                raise CorruptBatch(f"offset {header.base_offset} at position {position}, where {expected} is to come")
             yield position, header, batch
+            expected = header.next_offset
             at += size
             position += size
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from appliance.base.disk import Disk
@@ -20,7 +21,8 @@ from appliance.log.indexes import (
     aborted_to_bytes,
 )
 from appliance.log.open_files import OpenFiles
-from appliance.log.scan import find_batch, last_end_at_most, walk_headers
+from appliance.log.scan import find_batch, last_end_at_most, walk_batches, walk_headers
+from appliance.records.batch import BatchHeader
 from appliance.records.errors import CorruptBatch
 
 logger = logging.getLogger(__name__)
@@ -155,8 +157,8 @@ class Segment:
 
     def release(self) -> None:
         self.references -= 1
-        if self.close_when_released and self.references == 0:
-            self._files.close(self)
+        if self.references == 0 and (self.close_when_released or self._files.is_crowded):
+            self._files.released(self)
 
     # Indexes
 
@@ -252,7 +254,7 @@ class Segment:
         max_timestamp, max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         indexed_position = 0
         try:
-            for position, header in walk_headers(self.disk, self.open(), 0, self.size_bytes):
+            for position, header in self.headers():
                 if header.max_timestamp > max_timestamp:
                     max_timestamp, max_timestamp_offset = header.max_timestamp, header.last_offset
                 if position - indexed_position > self.index_interval_bytes:
@@ -315,6 +317,14 @@ class Segment:
         return self.size_bytes > _UNINDEXED_INTERVALS_MAX * self.index_interval_bytes
 
     # Reading
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each batch from a position on. Raises CorruptBatch while iterating."""
+        return walk_headers(self.disk, self.open(), position, self.size_bytes if end is None else end, self.base_offset)
+
+    def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """(position, header, bytes) of each batch from a position on, crc checked. Raises CorruptBatch on the way."""
+        return walk_batches(self.disk, self.open(), position, self.size_bytes, self.base_offset)
 
     def position_of(self, offset: int) -> int:
         """Where the batch begins that holds `offset`, or the next one; the end of the file if none is left.

@@ -40,6 +40,7 @@ class Codec(IntEnum):
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
+_LZ4_PIECE_BYTES = 64 * 1024
 _ZSTD_WINDOW_MAX_BYTES = 1 << 27
 """The window that zstd's own tools accept unasked; Java's too."""
 
@@ -163,12 +164,21 @@ def _decompress_raw_snappy(data: memoryview, room: int, max_bytes: int) -> bytes
 
 def _decompress_lz4(data: memoryview, max_bytes: int) -> bytes:
     frame: Any = lz4.frame.LZ4FrameDecompressor()
-    unpacked: bytes = frame.decompress(data, max_length=max_bytes + 1)
-    if len(unpacked) > max_bytes:
-        raise _too_much(max_bytes)
-    if not frame.eof:
-        raise CorruptBatch("lz4 frame is cut off")
-    return unpacked
+    pieces: list[bytes] = []
+    room = max_bytes
+    rest: bytes | memoryview = data
+    # The library takes as much memory as it may return, so it is asked for a little at a time.
+    piece_bytes = max(_LZ4_PIECE_BYTES, 4 * len(data))
+    while not frame.eof:
+        piece: bytes = frame.decompress(rest, max_length=min(room + 1, piece_bytes))
+        room -= len(piece)
+        if room < 0:
+            raise _too_much(max_bytes)
+        if not piece and frame.needs_input:
+            raise CorruptBatch("lz4 frame is cut off")
+        pieces.append(piece)
+        rest = b""
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _decompress_zstd(data: memoryview, max_bytes: int) -> bytes:

@@ -20,10 +20,11 @@ import pytest
 from appliance.base.config import TopicConfig
 from appliance.base.ids import TopicPartition
 from appliance.base.randomness import SeededRandomness
+from appliance.log.indexes import AbortedTransaction
 from appliance.log.log_manager import DirectoryLock, LogManager, Shutdown
 from appliance.log.partition_log import PartitionLog
 from appliance.records.batch import check_batch, split_batches
-from appliance.records.control import ABORT, COMMIT, build_marker
+from appliance.records.control import ABORT, COMMIT, build_marker, read_marker
 from appliance.records.reader import read_records
 from tests.support.fault_disk import FaultDisk, PowerCut
 from tests.support.logs import START_MS, TestClock, batch_of, config_of
@@ -163,8 +164,6 @@ def stage_one(source: random.Random, log: PartitionLog, model: Model, epoch: int
 def check(log: PartitionLog, model: Model) -> None:
     offset = log.log_start_offset
     sequences: dict[int, int] = {}
-    open_since: dict[int, int] = {}
-    aborted: list[tuple[int, int, int]] = []
     while offset < log.log_end_offset:
         piece = log.read(offset, 400, log.log_end_offset)
         assert piece is not None
@@ -174,22 +173,47 @@ def check(log: PartitionLog, model: Model) -> None:
             assert bytes(batch) == model.batches[offset], "nothing is invented"
             assert log.leader_epochs.epoch_for(offset) == header.partition_leader_epoch
             assert list(read_records(batch))
-            if header.is_control:
-                first = open_since.pop(header.producer_id, None)
-                kind = next(read_records(batch)).key
-                if first is not None and kind == b"\0\0\0\0":
-                    aborted.append((header.producer_id, first, offset))
-            elif header.producer_id >= 0:
+            if not header.is_control and header.producer_id >= 0:
                 sequences[header.producer_id] = header.last_sequence
-                if header.is_transactional:
-                    open_since.setdefault(header.producer_id, offset)
             offset = header.next_offset
     known = log.producer_state.entries
     assert {producer: known[producer].last_sequence for producer in sequences} == sequences
-    visible = [first for _, first in log.producer_state.ongoing_transactions if first >= log.log_start_offset]
-    assert visible == sorted(open_since.values())
-    found = [entry[:3] for entry in log.aborted_transactions(log.log_start_offset, log.log_end_offset)]
-    assert [entry for entry in found if entry[1] >= log.log_start_offset] == aborted
+    # What began below the first segment may have been forgotten with its beginning.
+    start = log.segments[0].base_offset
+    for since in (0, start):
+        ongoing, aborted = transactions_in(model, since, log.log_end_offset)
+        if log.producer_state.ongoing_transactions == ongoing:
+            break
+    else:
+        raise AssertionError(f"{log.producer_state.ongoing_transactions} are open, not {ongoing}")
+    found = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in all_aborted(log)}
+    for producer, first, marker in aborted:
+        if first >= start:
+            assert found.pop((producer, marker)) == first
+        else:
+            found.pop((producer, marker), None)
+    assert not found
+
+
+def all_aborted(log: PartitionLog) -> list[AbortedTransaction]:
+    return log.aborted_transactions(log.segments[0].base_offset, log.log_end_offset)
+
+
+def transactions_in(model: Model, start: int, end: int) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
+    """(producer, first offset) of what is open at `end`, (producer, first offset, marker) of what was aborted."""
+    open_since: dict[int, int] = {}
+    aborted: list[tuple[int, int, int]] = []
+    for offset, batch in sorted(model.batches.items()):
+        header = check_batch(batch)
+        if not start <= offset < end or not header.is_transactional:
+            continue
+        if not header.is_control:
+            open_since.setdefault(header.producer_id, offset)
+        elif (first := open_since.pop(header.producer_id, None)) is not None:
+            marker = read_marker(batch)
+            if marker is not None and not marker.is_commit:
+                aborted.append((header.producer_id, first, offset))
+    return sorted(open_since.items(), key=lambda pair: pair[1]), aborted
 
 
 def start_again(disk: FaultDisk, seed: int, model: Model, *, power_cut: bool) -> None:

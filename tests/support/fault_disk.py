@@ -228,7 +228,9 @@ class FaultDisk:
             raise FileNotFoundError(errno.ENOENT, "no such folder", str(path))
         if not inode.is_directory:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(path))
-        return sorted(name.name for name in self.names if name.parent == path and name != path)
+        start = f"{path}/".replace("//", "/")
+        inside = [str(name)[len(start) :] for name in self.names if str(name).startswith(start)]
+        return sorted(name for name in inside if name and "/" not in name)
 
     def exists(self, path: Path) -> bool:
         self._call("exists")
@@ -296,5 +298,8 @@ def _apply(names: dict[Path, Inode], change: Change) -> None:
         names.pop(path, None)
     elif path in names:
         assert isinstance(other, Path)
-        for name in [name for name in names if name == path or path in name.parents]:
-            names[other / name.relative_to(path)] = names.pop(name)
+        is_directory = names[path].is_directory
+        names[other] = names.pop(path)
+        if is_directory:
+            for name in [name for name in names if path in name.parents]:
+                names[other / name.relative_to(path)] = names.pop(name)

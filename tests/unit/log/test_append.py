@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from appliance.base.errors import InvariantBroken
-from appliance.log.appender import RELATIVE_OFFSET_MAX
 from appliance.log.errors import LogWriteFailed, OffsetOutOfRange
 from appliance.log.partition_log import PartitionLog
 from appliance.log.producer_state import Duplicate
+from appliance.log.scan import RELATIVE_OFFSET_MAX
 from appliance.records.batch import check_batch, parse_header, stamp
 from appliance.records.control import ABORT, build_marker
 from tests.support.fault_disk import FaultDisk
