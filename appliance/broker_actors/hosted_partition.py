@@ -17,15 +17,12 @@ from appliance.log.partition_log import PartitionLog
 from appliance.log.producer_state import Duplicate
 from appliance.partition.events import IsrDecided, MinInsyncReplicasSet
 from appliance.partition.leader import PartitionLeader
-from appliance.partition.produce_checks import LOG_APPEND_TIME
+from appliance.partition.produce_checks import ANY_AGE_MS, LOG_APPEND_TIME
 from appliance.partition.purgatory import AckPurgatory, Waiter
 from appliance.records.batch import LENGTH_END, BatchHeader, parse_header, set_log_append_time
 from appliance.server.handlers.produce import INTERNAL_TOPICS
 
 _log = logging.getLogger(__name__)
-
-_ANY_AGE_MS = 2**63 - 1
-"""`message.timestamp.before.max.ms` when there is no bound."""
 
 OnCommitted = Callable[[ErrorCode, int], None]
 """Gets the outcome and the base offset."""
@@ -236,7 +233,7 @@ class HostedPartition:
             and not self.recovering
             and self.leader.enough_in_sync
             and self.config.message_timestamp_type != LOG_APPEND_TIME
-            and self.config.message_timestamp_before_max_ms >= _ANY_AGE_MS
+            and self.config.message_timestamp_before_max_ms >= ANY_AGE_MS
             and not self.config.is_compacted
             and self.topic not in INTERNAL_TOPICS
             and not self.acks_wait_for_flush

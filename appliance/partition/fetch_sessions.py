@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): a reader names its partitions once, later requests and answers only what changed.
+"""Incremental fetch sessions (KIP-227): a reader names its partitions once, from then on only what changed is told.
 
 (session id 0, epoch 0) opens a session, epoch -1 ends or does without one, anything else continues. Epochs go from
 2^31 - 1 on to 1. Where no place is left the answer names session 0, and the reader goes on without. Pure.
