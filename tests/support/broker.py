@@ -117,10 +117,12 @@ class RunningCluster:
         self.controller.stop()
 
 
-def start_controller(folder: Path, properties: Mapping[str, str], controller_id: int = 100) -> RunningPart:
+def start_controller(
+    folder: Path, properties: Mapping[str, str], controller_id: int = 100, port: int = 0
+) -> RunningPart:
     store = folder / "object-store"
     store.mkdir(parents=True, exist_ok=True)
-    settings = ControllerSettings(controller_id, "127.0.0.1", 0, store.as_uri(), dict(properties))
+    settings = ControllerSettings(controller_id, "127.0.0.1", port, store.as_uri(), dict(properties))
     controller = RunningPart(run_controller, settings, f"controller-{controller_id}")
     controller.wait_until_ready()
     return controller
