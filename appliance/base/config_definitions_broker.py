@@ -245,7 +245,7 @@ _STORAGE = (
         "Threads that recover logs at start.",
         low=1,
         importance=HIGH,
-        no_effect="logs are recovered one after the other",
+        no_effect="a fixed number of helper threads opens logs side by side",
     ),
     row("log.cleaner.enable", BOOLEAN, True, "Whether compaction runs.", no_effect=_NO_CLEANER),
     row("log.cleaner.threads", INT, 1, "Threads that compact.", low=0, no_effect=_NO_CLEANER),
