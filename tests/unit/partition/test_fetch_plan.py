@@ -4,7 +4,7 @@ import pytest
 
 from appliance.base.errors import ErrorCode
 from appliance.partition.fetch_plan import ByteBudget, Source, leader_epoch_error, source_of
-from appliance.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED, AbortedTransaction, aborted_in, visible_end
+from appliance.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED, visible_end
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,3 @@ def test_a_first_batch_above_the_limit_uses_the_budget_up() -> None:
     assert budget.nothing_yet
     budget.taken(1_000)
     assert budget.share(50) == 0
-
-
-def test_every_aborted_transaction_that_overlaps_is_listed() -> None:
-    aborted = [AbortedTransaction(1, 10, 15), AbortedTransaction(2, 5, 30), AbortedTransaction(3, 16, 18)]
-    assert [one.producer_id for one in aborted_in(aborted, 15, 16)] == [2, 1]
-    assert [one.producer_id for one in aborted_in(aborted, 16, 17)] == [2, 3]
-    assert aborted_in(aborted, 31, 40) == []
