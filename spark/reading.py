@@ -12,7 +12,7 @@ from appliance.records.batch import parse_header, split_batches
 from appliance.tiering.reader import TierDataLoss, TierNotCovering, TierReader
 from appliance.tiering.stores import open_store
 from spark.decode import Decoder
-from spark.options import SourceOptions
+from spark.options import EARLIEST, SourceOptions
 from spark.plan import HOT, TIERED, DataLoss, Split
 
 FETCH_BYTES = 8 * 1024 * 1024
@@ -79,15 +79,15 @@ def _read_hot(options: SourceOptions, columns: tuple[str, ...], split: Split, st
                 isolation_level=1 if options.read_committed else 0,
             )
             if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-                if cursor >= fetched.log_start_offset >= 0:
+                # Not every broker says in a refusal where its log starts.
+                log_start = client.list_offsets({split.tp: EARLIEST})[split.tp].offset
+                if cursor >= log_start:
                     raise IncompleteSplit(
                         f"{split.tp}: offset {cursor} was there when the read was planned, and is gone"
                     )
                 if options.fail_on_data_loss:
-                    raise DataLoss(
-                        f"{split.tp}: offsets from {cursor} to {fetched.log_start_offset} were retired meanwhile"
-                    )
-                cursor = min(split.end, max(cursor, fetched.log_start_offset))
+                    raise DataLoss(f"{split.tp}: offsets from {cursor} to {log_start} were retired meanwhile")
+                cursor = min(split.end, log_start)
                 continue
             if fetched.error != ErrorCode.NONE:
                 raise KafkaError(fetched.error, f"Fetch of {split.tp} at {cursor}")

@@ -22,7 +22,7 @@ MAX_INT = 2**31 - 1
 _ROLES = "`appliance up` decides which process is a broker and which a controller"
 _NO_QUORUM = "the metadata log lies in the object store, there is no quorum of controllers"
 _ONE_LOOP = "each broker is one process with one event loop"
-_SYSTEM_BUFFERS = "the operating system sizes the buffers"
+_SYSTEM_BUFFERS = "the operating system sizes the buffer"
 _FIXED = "the limit is fixed at its default"
 _ONE_CHECKPOINT = "written together with the high watermarks, by `replica.high.watermark.checkpoint.interval.ms`"
 _NO_CLEANER = "compaction is not there yet"
@@ -145,9 +145,9 @@ _SERVER = (
         "socket.send.buffer.bytes",
         INT,
         102_400,
-        "Size of a socket's send buffer.",
+        "Size of a socket's send buffer; -1 leaves it to the operating system.",
+        low=-1,
         importance=HIGH,
-        no_effect=_SYSTEM_BUFFERS,
     ),
     row("queued.max.requests", INT, 500, "How many requests may wait.", low=1, importance=HIGH, no_effect=_ONE_LOOP),
     row("num.io.threads", INT, 8, "Threads that handle requests.", low=1, importance=HIGH, no_effect=_ONE_LOOP),

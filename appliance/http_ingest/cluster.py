@@ -15,9 +15,10 @@ from appliance.wire.messages.metadata import MetadataRequest, MetadataRequestTop
 
 METADATA_MAX_AGE_MS = 60_000
 METADATA_TIMEOUT_S = 5.0
-TOPIC_TRIES = 8
-"""A topic that is being created is not known at once."""
-TOPIC_RETRY_S = 0.15
+TOPIC_TRIES = 7
+"""A topic that is being created is not known to every broker at once; these take about two seconds."""
+TOPIC_RETRY_S = 0.05
+TOPIC_RETRY_MAX_S = 0.8
 
 
 class Cluster:
@@ -94,7 +95,7 @@ class Cluster:
         error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
         for attempt in range(TOPIC_TRIES):
             if attempt:
-                await asyncio.sleep(TOPIC_RETRY_S)
+                await asyncio.sleep(min(TOPIC_RETRY_S * 2 ** (attempt - 1), TOPIC_RETRY_MAX_S))
             connection = await self.any_broker()
             request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
             version = connection.version_of(ApiKey.METADATA)

@@ -73,4 +73,6 @@ class Listener:
                 return
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._server.limits.send_buffer_bytes >= 0:
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._server.limits.send_buffer_bytes)
             self._server.accepted(accepted, str(address[0]), int(address[1]))

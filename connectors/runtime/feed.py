@@ -16,6 +16,7 @@ from appliance.tiering.reader import TierReader
 
 FETCH_BYTES = 4 * 1024 * 1024
 FETCH_WAIT_MS = 200
+EARLIEST = -2
 
 
 class PartitionFeed:
@@ -77,10 +78,12 @@ class PartitionFeed:
 
     def _from_broker(self, max_wait_ms: int) -> list[Record]:
         fetched = self._client.fetch(self._tp, self.position, max_bytes=FETCH_BYTES, max_wait_ms=max_wait_ms)
-        if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE and fetched.log_start_offset > self.position:
-            # Retention was quicker than this task; what is left begins here.
-            self.position = fetched.log_start_offset
-            return []
+        if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            log_start = self._client.list_offsets({self._tp: EARLIEST})[self._tp].offset
+            if log_start > self.position:
+                # Retention was quicker than this task; what is left begins here.
+                self.position = log_start
+                return []
         if fetched.error != ErrorCode.NONE:
             raise KafkaError(fetched.error, f"Fetch of {self._tp} at {self.position}")
         return self._records_of(fetched.records)

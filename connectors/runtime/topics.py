@@ -13,6 +13,7 @@ from appliance.records.batch import parse_header, split_batches
 from appliance.records.builder import build_batch
 from appliance.records.reader import Record, read_records
 
+EARLIEST, LATEST = -2, -1
 EMPTY_FETCHES_MAX = 20
 CREATE_WAIT_S = 0.1
 CREATE_TRIES = 50
@@ -50,9 +51,11 @@ def read_all(client: Client, tp: TopicPartition, start: int, end: int) -> list[R
     cursor, empty = start, 0
     while cursor < end:
         fetched = client.fetch(tp, cursor, max_wait_ms=500)
-        if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE and fetched.log_start_offset > cursor:
-            cursor = fetched.log_start_offset
-            continue
+        if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            log_start = client.list_offsets({tp: EARLIEST})[tp].offset
+            if log_start > cursor:
+                cursor = log_start
+                continue
         if fetched.error != ErrorCode.NONE:
             raise KafkaError(fetched.error, f"Fetch of {tp} at {cursor}")
         before = cursor
@@ -78,8 +81,8 @@ class CompactedTopic:
     def load(self) -> dict[bytes, bytes]:
         """All keys that have a value. Raises: KafkaError."""
         tps = [TopicPartition(self.name, number) for number in range(self._partitions)]
-        starts = self._client.list_offsets(dict.fromkeys(tps, -2))
-        ends = self._client.list_offsets(dict.fromkeys(tps, -1))
+        starts = self._client.list_offsets(dict.fromkeys(tps, EARLIEST))
+        ends = self._client.list_offsets(dict.fromkeys(tps, LATEST))
         found: dict[bytes, bytes] = {}
         for tp in tps:
             for record in read_all(self._client, tp, starts[tp].offset, ends[tp].offset):

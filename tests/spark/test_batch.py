@@ -211,7 +211,7 @@ def test_cold_records_are_read_without_the_broker(table: Table) -> None:
 
 
 def test_what_is_written_after_the_plan_is_not_read(table: Table) -> None:
-    table.client.create_topics([NewTopic("late", PARTITIONS)])
+    table.client.create_topics([NewTopic("late", PARTITIONS, configs={"retention.ms": "-1"})])
     fill(table.client, "late", 0, 300)
     options = SourceOptions(table.servers, subscribe=("late",))
     plan = plan_batch(options)
