@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 from appliance.base.config import BrokerConfig
 from appliance.base.errors import ErrorCode
@@ -43,7 +42,7 @@ class InternalTopics:
         if not isinstance(response, CreateTopicsResponse):
             self._finish(name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
-        error = ErrorCode(cast(int, response.topics[0].error_code))
+        error = ErrorCode(response.topics[0].error_code)
         if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             self._finish(name, error)
             return
