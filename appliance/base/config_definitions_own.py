@@ -51,7 +51,7 @@ _LEASES = (
         2_000,
         "How long one request of the controller to the object store may take.",
     ),
-    _own("metadata.snapshot.interval.commits", INT, 1_000, "After how many commits the controller writes a snapshot."),
+    _own("metadata.snapshot.interval.commits", INT, 100, "After how many commits the controller writes a snapshot."),
 )
 
 _TIERING = (
