@@ -146,7 +146,6 @@ _SERVER = (
         INT,
         102_400,
         "Size of a socket's send buffer; -1 leaves it to the operating system.",
-        low=-1,
         importance=HIGH,
     ),
     row("queued.max.requests", INT, 500, "How many requests may wait.", low=1, importance=HIGH, no_effect=_ONE_LOOP),
