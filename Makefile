@@ -6,7 +6,7 @@ SEEDS ?= 500
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-spark lock clean
+.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-spark wheel lock clean
 
 help:
 	@echo "make setup       check this machine and make .venv from the locked requirements"
@@ -20,6 +20,7 @@ help:
 	@echo "make soak        the long tests"
 	@echo "make bench       beside Apache Kafka, figures into docs/benchmarks.md (ARGS=--quick: not quotable)"
 	@echo "make bench-spark the same for Spark"
+	@echo "make wheel       the wheel that terraform/ installs on its nodes, in dist/"
 	@echo "make lock        lock the versions in requirements/ anew"
 	@echo "make clean       remove what was built, and .demo; .venv and .cache stay"
 
@@ -64,6 +65,11 @@ bench: setup-test
 
 bench-spark: setup-test
 	.venv/bin/python -m tests.benchmarks.spark $(ARGS)
+
+wheel: setup
+	@.tools/bin/uv --version >/dev/null 2>&1 && uv=.tools/bin/uv || uv=uv; \
+	UV_PYTHON_DOWNLOADS=never $$uv build --quiet --wheel --no-build-isolation --python .venv/bin/python --out-dir dist
+	@ls dist/*.whl
 
 lock: setup
 	sh tools/lock.sh

@@ -5,7 +5,8 @@
 #   core.lock    what a small install needs: no extras
 #   dev.lock     all extras, tests and tools (what .venv is made of)
 #   build.lock   what builds the project itself
-#   uv.lock      uv, where it is not on PATH
+#   node.lock    what a node of terraform/ runs: S3 and connectors, no Spark
+#   tools.lock   uv, where it is not on PATH
 
 set -eu
 cd "$(dirname "$0")/.."
@@ -22,4 +23,5 @@ lock() {
 lock dev.lock --all-extras pyproject.toml
 lock core.lock --constraint requirements/dev.lock pyproject.toml
 lock build.lock requirements/build.in
-lock uv.lock requirements/uv.in
+lock node.lock --extra s3 --extra connectors --constraint requirements/dev.lock pyproject.toml
+lock tools.lock requirements/tools.in

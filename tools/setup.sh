@@ -25,7 +25,7 @@ else
     if ! [ -x "$uv" ]; then
         echo "installing uv into .tools"
         "$python" -m venv .tools
-        .tools/bin/pip install --quiet --require-hashes -r requirements/uv.lock
+        .tools/bin/pip install --quiet --require-hashes -r requirements/tools.lock
     fi
 fi
 
