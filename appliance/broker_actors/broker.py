@@ -102,6 +102,8 @@ class Broker:
         self._loop = loop
         self._image_callbacks: dict[object, Callable[[MetadataImage], None]] = {}
         self._changed: set[uuid.UUID] = set()
+        self._taken: Callable[[], None] | None = None
+        """Tells that the newest image is in force, once the logs that it wants are open."""
         self._loaded = False
         self._loading = False
         self._is_ready = False
@@ -233,13 +235,15 @@ class Broker:
 
         return stop
 
-    def _image_came(self, image: MetadataImage, changed: frozenset[uuid.UUID]) -> None:
+    def _image_came(self, image: MetadataImage, changed: frozenset[uuid.UUID], taken: Callable[[], None]) -> None:
         self.image = image
         self._changed.update(changed)
         if not self._loaded:
             if not self._loading:
                 self._load()
+            taken()
             return
+        self._taken = taken
         self._apply()
 
     def _load(self) -> None:
@@ -285,6 +289,9 @@ class Broker:
         self._tell()
 
     def _tell(self) -> None:
+        if self._taken is not None and not self.partitions.is_opening:
+            self._taken()
+            self._taken = None
         for callback in list(self._image_callbacks.values()):
             try:
                 callback(self.image)

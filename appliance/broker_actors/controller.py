@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 
 from appliance.base.clock import Clock, SystemClock
 from appliance.base.config import BrokerConfig
@@ -171,6 +172,9 @@ class Controller:
 
     def submit(self, operation: Operation, done: Done, timeout_ms: int) -> None:
         self._pump.submit(operation, done, timeout_ms)
+
+    def when_spread(self, done: Callable[[], None]) -> None:
+        self._feed.when_spread([broker.broker_id for broker in self.image.live_brokers()], done)
 
     def heartbeat(self, request: BrokerLeaseRequest, pending: Pending) -> Struct | Pending:
         if not self._active:

@@ -7,6 +7,7 @@ the lease, up to four forward requests. Everything they have to say is posted on
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from appliance.base.config import BrokerConfig
 from appliance.base.errors import UserError
 from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.broker_actors.controller_caller import ControllerCaller, Done
-from appliance.broker_actors.controller_follower import ImageCallback, MetadataFollower
+from appliance.broker_actors.controller_follower import MetadataFollower
 from appliance.broker_actors.controller_heartbeat import LeaseKeeper
 from appliance.broker_actors.controller_line import BrokerIdentity, ControllerLine
 from appliance.controller.image import MetadataImage
@@ -26,6 +27,12 @@ __all__ = ["BrokerIdentity", "ControllerChannel"]
 
 _log = logging.getLogger(__name__)
 
+TAKE_MAX_MS = 100
+"""How long the next image waits for the loop to have taken the last one, with the logs that it opens for it."""
+
+ImageCallback = Callable[[MetadataImage, frozenset[uuid.UUID], Callable[[], None]], None]
+"""Gets an image, the ids of the topics that differ from the image before, and what to call when it is in force."""
+
 
 class ControllerChannel:
     """All methods are called on the loop's thread, unless they say otherwise; callbacks come on the loop's thread.
@@ -34,7 +41,8 @@ class ControllerChannel:
         controllers: `host:port` of each controller; whoever is active is found by trying.
         identity: what the broker tells about itself.
         post: puts a callback onto the loop from any thread.
-        on_image: gets each new image, and the ids of topics that differ from the image before. The first one comes
+        on_image: gets each new image, the ids of topics that differ from the image before, and what to call when the
+            image is in force: only then the controller hears that this broker knows it. The first image comes
             after registration and is not older than it: what it says about this broker's id is about this process.
             The broker leads only what an image gives to it while `broker_epoch` is its own and it is not fenced.
         on_failure: the controllers will never accept this broker; it has to stop.
@@ -133,7 +141,10 @@ class ControllerChannel:
             self._post(callback)
 
     def _image_came(self, image: MetadataImage, changed: frozenset[uuid.UUID]) -> None:
-        self._post_open(lambda: self._on_image(image, changed))
+        """On the follower's thread, whose next question tells the controller what is in force here."""
+        taken = threading.Event()
+        self._post_open(lambda: self._on_image(image, changed, taken.set))
+        taken.wait(TAKE_MAX_MS / 1_000)
 
     def _stop_allowed(self) -> None:
         callback, self._may_stop = self._may_stop, None

@@ -48,6 +48,9 @@ class ControllerView(Protocol):
     def submit(self, operation: Operation, done: Callable[[Struct | Exception | None], None], timeout_ms: int) -> None:
         """Decide, commit, then `done`; REQUEST_TIMED_OUT when it had to wait for too long."""
 
+    def when_spread(self, done: Callable[[], None]) -> None:
+        """Call `done` when the live brokers know what is committed now, or after a moment."""
+
     def heartbeat(self, request: BrokerLeaseRequest, pending: Pending) -> Struct | Pending: ...
 
     def fetch_metadata(self, request: MetadataFetchRequest, pending: Pending) -> Struct | Pending: ...
@@ -62,11 +65,11 @@ def controller_handlers() -> dict[int, HandlerEntry]:
         CONTROLLER_STATUS: HandlerEntry(_status),
         METADATA_FETCH: HandlerEntry(_fetch_metadata),
         BROKER_LEASE: HandlerEntry(_lease),
-        ApiKey.CREATE_TOPICS: _deciding(topics.create_topics, create_failed),
-        ApiKey.DELETE_TOPICS: _deciding(topics.delete_topics, delete_failed),
-        ApiKey.CREATE_PARTITIONS: _deciding(partitions.create_partitions, create_partitions_failed),
-        ApiKey.ALTER_CONFIGS: _deciding(configs.alter, alter_failed),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: _deciding(configs.alter_incrementally, incremental_alter_failed),
+        ApiKey.CREATE_TOPICS: _deciding(topics.create_topics, create_failed, spread=True),
+        ApiKey.DELETE_TOPICS: _deciding(topics.delete_topics, delete_failed, spread=True),
+        ApiKey.CREATE_PARTITIONS: _deciding(partitions.create_partitions, create_partitions_failed, spread=True),
+        ApiKey.ALTER_CONFIGS: _deciding(configs.alter, alter_failed, spread=True),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: _deciding(configs.alter_incrementally, incremental_alter_failed, spread=True),
         ApiKey.ALTER_PARTITION: _deciding(lambda body, image, rules: isr.alter_partition(body, image)),
         ApiKey.ALLOCATE_PRODUCER_IDS: _deciding(
             lambda body, image, rules: producer_ids.allocate_producer_ids(body, image)
@@ -80,8 +83,16 @@ def served_versions() -> dict[int, tuple[int, int]]:
     return {key: (APIS[key].min_version, APIS[key].max_version) for key in controller_handlers()}
 
 
-def _deciding(decide: Callable[[Any, MetadataImage, Rules], Decision], form: ErrorForm | None = None) -> HandlerEntry:
-    """An API whose requests are decided and committed; `form`: its answer when everything failed alike."""
+def _deciding(
+    decide: Callable[[Any, MetadataImage, Rules], Decision], form: ErrorForm | None = None, *, spread: bool = False
+) -> HandlerEntry:
+    """An API whose requests are decided and committed.
+
+    Args:
+        form: its answer when everything failed alike.
+        spread: whether the answer waits for brokers to know what was committed. Clients see that; what brokers ask for
+            themselves must not wait for other brokers.
+    """
 
     def handle(controller: ControllerView, request: Request) -> Struct | Pending | None:
         if not controller.active:
@@ -90,7 +101,10 @@ def _deciding(decide: Callable[[Any, MetadataImage, Rules], Decision], form: Err
 
         def done(result: Struct | Exception | None) -> None:
             if isinstance(result, Struct):
-                pending.answer(result)
+                if spread:
+                    controller.when_spread(lambda: pending.answer(result))
+                else:
+                    pending.answer(result)
                 return
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
             if isinstance(result, KafkaError):

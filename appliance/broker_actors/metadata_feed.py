@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from appliance.base.background import Background, Timer
@@ -18,12 +19,24 @@ KEPT_COMMITS = 1_000
 KEPT_BYTES = 16 << 20
 MAX_WAIT_MS = 30_000
 WAITERS_MAX = 10_000
+SPREAD_MAX_MS = 500
+"""How long an answer waits for brokers to take a commit: one that is gone and not fenced yet takes none."""
 
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
     request: MetadataFetchRequest
     pending: Pending
+    timer: Timer
+
+
+@dataclass(eq=False, slots=True)
+class _Spread:
+    """Somebody who waits until these brokers have taken what is committed up to a position."""
+
+    brokers: set[int]
+    position: int
+    done: Callable[[], None]
     timer: Timer
 
 
@@ -39,6 +52,9 @@ class MetadataFeed:
         self._bytes = 0
         self._snapshot: bytes | None = None
         self._waiters: dict[_Waiter, None] = {}
+        self._taken: dict[int, int] = {}
+        """By broker: the position behind which it asked last, so it has applied what comes before."""
+        self._spreads: dict[_Spread, None] = {}
 
     def begin(self, at: LogPosition) -> None:
         """The controller took over; this is where the log stands."""
@@ -62,6 +78,7 @@ class MetadataFeed:
     def fetch(self, request: MetadataFetchRequest, pending: Pending) -> MetadataFetchResponse | Pending:
         """Answer at once when there is something newer than the position, else when there is or the time is over."""
         newest = self._at.image.position
+        self._took(request.broker_id, request.position)
         if request.position > newest:
             return MetadataFetchResponse(
                 error_code=ErrorCode.POSITION_OUT_OF_RANGE,
@@ -76,6 +93,34 @@ class MetadataFeed:
         self._waiters[waiter] = None
         pending.on_close(lambda: self._forget(waiter))
         return pending
+
+    def when_spread(self, brokers: Iterable[int], done: Callable[[], None]) -> None:
+        """Call `done` when these brokers have taken all that is committed now, or after `SPREAD_MAX_MS`.
+
+        A client that was told that its topic exists turns to any broker next, and a client may remember for long that
+        a topic is unknown (librdkafka: half a minute).
+        """
+        position = self._at.image.position
+        behind = {broker_id for broker_id in brokers if self._taken.get(broker_id, -1) < position}
+        if not behind or len(self._spreads) >= WAITERS_MAX:
+            done()
+            return
+        spread = _Spread(behind, position, done, self._background.schedule(SPREAD_MAX_MS, lambda: self._spread(spread)))
+        self._spreads[spread] = None
+
+    def _took(self, broker_id: int, position: int) -> None:
+        self._taken[broker_id] = position
+        for spread in list(self._spreads):
+            if position >= spread.position:
+                spread.brokers.discard(broker_id)
+                if not spread.brokers:
+                    self._spread(spread)
+
+    def _spread(self, spread: _Spread) -> None:
+        if spread in self._spreads:
+            del self._spreads[spread]
+            spread.timer.cancel()
+            spread.done()
 
     def _forget(self, waiter: _Waiter) -> None:
         waiter.timer.cancel()

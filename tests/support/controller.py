@@ -256,9 +256,10 @@ class LineOfABroker:
         self.channel.close()
         self._posted.put(None)
 
-    def _image_came(self, image: MetadataImage, changed: object) -> None:
+    def _image_came(self, image: MetadataImage, changed: object, taken: Callable[[], None]) -> None:
         self.image = image
         self.images.append(image)
+        taken()
 
     def _failed(self, error: UserError) -> None:
         self.failure = error
