@@ -30,6 +30,7 @@ from appliance.log.checkpoints import (
     read_epochs,
     read_file,
     read_partition_metadata,
+    replace_file,
     write_partition_metadata,
 )
 from appliance.log.errors import LogWriteFailed, OffsetOutOfRange
@@ -356,12 +357,23 @@ class PartitionLog(Appender):
         count = 0
         while len(self.segments) > 1 and self.segments[0].next_offset <= offset:
             segment = self.segments.pop(0)
+            self._keep_producers_at(segment.next_offset)
             self._condemn(segment, self._snapshot_path(segment.base_offset))
             self._pending_snapshots.pop(segment.base_offset, None)
             count += 1
         if not self.config.remote_storage_enable and self.segments[0].base_offset > self.log_start_offset:
             self.raise_log_start(self.segments[0].base_offset)
         return count
+
+    def _keep_producers_at(self, offset: int) -> None:
+        """Store the snapshot where the log will begin, or a crash before the next flush would forget them."""
+        producers = self._pending_snapshots.get(offset)
+        if producers:
+            content = snapshot_to_bytes(snapshot_of(producers))
+            try:
+                replace_file(self._disk, self._snapshot_path(offset), content, durable=False)
+            except OSError as error:
+                logger.warning("%s: no producer snapshot at %d yet: %s", self.directory.name, offset, error)
 
     def raise_log_start(self, offset: int) -> None:
         """What lies below `offset` is gone for readers (retention, DeleteRecords). Never goes back.

@@ -282,22 +282,25 @@ def recover_producers(directory: Path, log: RecoveredLog, state: ProducerState) 
     disk = log.segments[-1].disk
     start = log.segments[0].base_offset
     limit = log.end_offset if log.checked_from >= log.end_offset else log.checked_from
+    found = -1
+    bases = {segment.base_offset for segment in log.segments}
     for offset in sorted(snapshot_offsets(disk, directory), reverse=True):
         path = directory / f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
-        if offset > log.end_offset:
-            disk.unlink(path)
-        elif offset <= limit:
+        usable = start <= offset <= log.end_offset
+        if usable and offset <= limit and found < 0:
             try:
                 state.load(snapshot_from_bytes(read_file(disk, path) or b""))
+                found = offset
             except CorruptSnapshot as error:
                 logger.warning("%s: %s; an older one takes its place", path, error)
-                disk.unlink(path)
-                continue
-            start = offset
-            break
+                usable = False
+        # Beyond the end, before a gap that deleted segments left, or from an earlier clean end: of no use.
+        if not usable or (offset not in bases and offset != found):
+            disk.unlink(path)
+    found = max(found, start)
     for segment in log.segments:
-        if segment.next_offset > start:
-            _replay_producers(segment, start, log.checked_from, state)
+        if segment.next_offset > found:
+            _replay_producers(segment, found, log.checked_from, state)
     state.undo.clear()
 
 

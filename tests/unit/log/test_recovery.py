@@ -352,3 +352,39 @@ def test_the_age_of_the_oldest_record_is_taken_from_the_record_after_a_start(dis
     append(log, b"x", now_ms=START_MS + 500, timestamp=START_MS)
     assert log.active_segment.first_append_ms == START_MS + 500
     assert reopened(disk).active_segment.first_append_ms == START_MS
+
+
+def test_a_snapshot_below_the_first_segment_is_not_believed(disk: FaultDisk) -> None:
+    log = open_log(DATA, CONFIG, disk=disk)
+    append(log, bytes(60), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    log.roll(START_MS)
+    log.flush()
+    stage(log, bytearray(build_marker(ABORT, 1, producer_id=5, producer_epoch=0, now_ms=START_MS)))
+    log.write_staged()
+    log.roll(START_MS)
+    fill(log, 3)
+    for segment in log.segments[:2]:
+        for path in segment.paths:
+            if disk.exists(path):
+                disk.unlink(path)
+    again = reopened(disk, log.recovery_point)
+    assert again.segments[0].base_offset == 2
+    assert again.last_stable_offset(5) == 5
+
+
+def test_producers_are_known_where_the_log_begins_after_retention(disk: FaultDisk) -> None:
+    log = with_producers(disk)
+    log.delete_local_segments_below(log.segments[-1].base_offset)
+    again = reopened(disk)
+    assert {key: entry.last_sequence for key, entry in again.producer_state.entries.items()} == {0: 9, 1: 9, 2: 9}
+
+
+def test_snapshots_of_earlier_clean_ends_do_not_pile_up(disk: FaultDisk) -> None:
+    log = open_log(DATA, CONFIG, disk=disk)
+    for _ in range(4):
+        fill(log, 2)
+        log.close()
+        log = reopened(disk, log.recovery_point, clean=True)
+    bases = {segment.base_offset for segment in log.segments}
+    names = [int(name[:20]) for name in disk.listdir(log.directory) if name.endswith(".snapshot")]
+    assert [offset for offset in names if offset not in bases] == [8]
