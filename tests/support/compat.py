@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.support.running import REAL, RunningAppliance
 
@@ -39,11 +39,19 @@ class Server:
     brokers: int
 
     def new_topic(self, partitions: int = 1, **configs: str) -> str:
-        """A topic that no other test has; configs are Kafka's with _ for the dots."""
+        """A topic that no other test has, led already; configs are Kafka's with _ for the dots.
+
+        Without the wait a producer may have to try again, as with Kafka: leaders hear of a topic one by one.
+        """
         name = f"compat-{uuid.uuid4().hex[:12]}"
         config = {key.replace("_", "."): value for key, value in configs.items()}
         self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(PATIENCE_S)
+        wait_until(lambda: self._is_led(name, partitions))
         return name
+
+    def _is_led(self, topic: str, partitions: int) -> bool:
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+        return all(future.exception(PATIENCE_S) is None for future in self.admin.list_offsets(asked).values())
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -111,9 +119,9 @@ KEYS = [
 
 
 def produce(
-    server: Server, topic: str, records: Iterable[Sample | bytes], partition: int = 0, **options: Any
+    server: Server, topic: str, records: Iterable[Sample | bytes], partition: int | None = 0, **options: Any
 ) -> list[Message]:
-    """With librdkafka; the messages as acknowledged, in order of acknowledgement."""
+    """With librdkafka, where None lets the client choose the partition; the messages in order of acknowledgement."""
     done: list[Message] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -122,19 +130,13 @@ def produce(
 
     producer = Producer({"bootstrap.servers": server.bootstrap_servers, **config_names(options)})
     count = 0
+    place = {} if partition is None else {"partition": partition}
     for record in records:
         if isinstance(record, bytes):
-            producer.produce(topic, record, partition=partition, on_delivery=delivered)
+            producer.produce(topic, record, on_delivery=delivered, **place)
         else:
-            producer.produce(
-                topic,
-                record.value,
-                record.key,
-                partition,
-                delivered,
-                timestamp=record.timestamp,
-                headers=record.headers,
-            )
+            key, value, headers, timestamp = record
+            producer.produce(topic, value, key, on_delivery=delivered, timestamp=timestamp, headers=headers, **place)
         count += 1
     assert producer.flush(PATIENCE_S) == 0
     assert len(done) == count

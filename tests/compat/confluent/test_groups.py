@@ -178,7 +178,7 @@ def test_the_second_of_two_with_one_static_name_wins(group: Group) -> None:
     group.members.remove(first)
     group.join(group_instance_id="twin")
     wait_until(lambda: group.shares(6), group.turn)
-    with pytest.raises(KafkaException, match="_FATAL|FENCED_INSTANCE_ID"):
+    with pytest.raises(KafkaException, match=r"_FATAL|FENCED_INSTANCE_ID"):
         wait_until(lambda: False, first.turn)
     assert group.shares(6)
     first.consumer.close()

@@ -34,8 +34,8 @@ pytestmark = pytest.mark.xdist_group("compat")
 MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default of `max.message.bytes`: a whole batch with its header."""
 AROUND_A_VALUE = 61 + 3 + 1 + 1 + 1 + 1 + 3 + 1
-"""Bytes of a batch around its only value of about 1 MB: the batch's header, the record's length, attributes, time delta,
-offset delta, key, length of the value, headers."""
+"""Bytes of a batch around its only value of about 1 MB: the batch's header, then the record's length, attributes, time
+delta, offset delta, key, the value's length, headers."""
 
 
 def batches(server: Server, topic: str) -> list[BatchHeader]:
