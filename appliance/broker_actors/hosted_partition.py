@@ -19,6 +19,7 @@ from appliance.partition.events import IsrDecided, MinInsyncReplicasSet
 from appliance.partition.leader import PartitionLeader
 from appliance.partition.produce_checks import ANY_AGE_MS, LOG_APPEND_TIME
 from appliance.partition.purgatory import AckPurgatory, Waiter
+from appliance.partition.recompression import AS_PRODUCED
 from appliance.records.batch import LENGTH_END, BatchHeader, parse_header, set_log_append_time
 from appliance.server.handlers.produce import INTERNAL_TOPICS
 
@@ -235,6 +236,7 @@ class HostedPartition:
             and self.config.message_timestamp_type != LOG_APPEND_TIME
             and self.config.message_timestamp_before_max_ms >= ANY_AGE_MS
             and not self.config.is_compacted
+            and self.config.compression_type == AS_PRODUCED
             and self.topic not in INTERNAL_TOPICS
             and not self.acks_wait_for_flush
         )

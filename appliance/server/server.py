@@ -59,6 +59,8 @@ class Server:
         self.bytes_in = 0
         """From connections that have ended; the others count for themselves."""
         self.bytes_out = 0
+        self.after_write: list[Callable[[], None]] = []
+        """Called once, after the hooks of the next tick: what was staged since is written."""
         self.holding = False
         """While true, ticks go on but no answer leaves (a broker without a lease)."""
         self._tick_hooks: list[Callable[[], None]] = []
@@ -138,6 +140,8 @@ class Server:
                 hook()
             except Exception:
                 _log.exception("a tick hook failed")
+        if self.after_write:
+            self._call_after_write()
         if self.holding:
             for connection in self.touched:
                 connection.build_late_answers()
@@ -151,6 +155,14 @@ class Server:
                 connection.close("answers could not be sent")
         if self.touched:
             self.begin_tick()
+
+    def _call_after_write(self) -> None:
+        callbacks, self.after_write = self.after_write, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                _log.exception("an answer after a write failed")
 
     def _sweep(self) -> None:
         self._sweep_timer = self.background.schedule(_SWEEP_INTERVAL_MS, self._sweep)

@@ -5,7 +5,8 @@
   watermark has passed it in the same leader epoch (NOT_ENOUGH_REPLICAS before, REQUEST_TIMED_OUT after `timeout_ms`),
   acks=0 never: an error then ends the connection, so that the client looks for the leader.
 - One batch of version 2 for each partition; a duplicate of one of the last five of its producer gets the old offset.
-- A batch is a view into the receive buffer until this tick's write.
+- A batch is a view into the receive buffer until this tick's write. Where `compression.type` asks for another codec, a
+  helper thread packs it anew first.
 v5 log start · v8 record errors (KIP-467) · v10 current leader (KIP-951) · v13 topic ids
 """
 
@@ -13,10 +14,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
-from appliance.base.errors import ErrorCode, InvariantBroken, KafkaError
-from appliance.partition.produce_checks import RecordsRefused, check_produced
+from appliance.base.errors import ErrorCode, KafkaError
+from appliance.partition.produce_checks import LOG_APPEND_TIME, RecordsRefused, check_produced
+from appliance.partition.recompression import recompressed, wanted_codec
+from appliance.records.batch import BatchHeader, parse_header
 from appliance.server.connection import Connection, LateAnswer
 from appliance.server.context import Broker, Partition
 from appliance.server.leaders import leader_hint
@@ -43,14 +47,16 @@ _LEADER_HINT_SINCE = 10
 
 
 class PartitionResult:
-    """What became of one partition of a request."""
+    """What becomes of one partition of a request."""
 
-    __slots__ = ("answer", "base_offset", "hosted", "required_offset")
+    __slots__ = ("answer", "base_offset", "header", "hosted", "records", "required_offset")
 
     def __init__(self, answer: PartitionProduceResponse) -> None:
         self.answer = answer
         self.hosted: Partition | None = None
         """Set while the outcome hangs on this partition's log."""
+        self.header: BatchHeader | None = None
+        self.records = memoryview(b"")
         self.base_offset = -1
         self.required_offset = 0
 
@@ -93,38 +99,24 @@ def handle(broker: Broker, request: Request) -> Struct | Pending | None:
             result = PartitionResult(PartitionProduceResponse(index=data.index))
             topic_answer.partition_responses.append(result.answer)
             results.append(result)
-            _append(broker, request, body, topic, data, result, now_ms)
+            _guarded(request, result, _check, broker, request, body, topic, data, result, now_ms)
             if result.answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 _hint(broker, request.api_version, topic, result.answer, response)
+    work = [(result, codec) for result in results if (codec := _codec_to_come(result)) is not None]
+    if work:
+        return _recompress_first(broker, request, response, results, work)
+    _append_all(request, results, now_ms)
     if body.acks == 0:
-        failed = next((result.answer for result in results if result.answer.error_code), None)
-        if failed is not None:
-            request.connection.close(f"acks=0 and {ErrorCode(failed.error_code).name} for partition {failed.index}")
+        _end_after_failure(request, results)
         return None
     request.connection.queue((_after_write, request, response, results))
     return None
 
 
-def _append(
-    broker: Broker,
-    request: Request,
-    body: ProduceRequest,
-    topic: TopicProduceData,
-    data: PartitionProduceData,
-    result: PartitionResult,
-    now_ms: int,
-) -> None:
+def _guarded(request: Request, result: PartitionResult, step: Callable[..., None], *arguments: Any) -> None:
+    """One step for one partition; what goes wrong is this partition's error."""
     try:
-        hosted = _find(broker, request.api_version, topic, data.index)
-        _check_request(body, hosted)
-        header = check_produced(data.records, hosted.config, now_ms, request.api_version)
-        records = cast(memoryview, data.records)
-        request.connection.hold()
-        if hosted.config.message_timestamp_type == "LogAppendTime":
-            result.answer.log_append_time_ms = now_ms
-        result.base_offset = hosted.append(records, header, now_ms)
-        result.required_offset = result.base_offset + header.last_offset_delta + 1
-        result.hosted = hosted
+        step(*arguments)
     except RecordsRefused as error:
         result.fail(error.code, error.message)
         result.answer.record_errors = [
@@ -133,11 +125,113 @@ def _append(
         ]
     except KafkaError as error:
         result.fail(error.code, error.message)
-    except InvariantBroken:
-        raise
     except Exception:
-        _log.exception("%r: partition %d failed", request, data.index)
+        _log.exception("%r: partition %d failed", request, result.answer.index)
         result.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _check(
+    broker: Broker,
+    request: Request,
+    body: ProduceRequest,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    result: PartitionResult,
+    now_ms: int,
+) -> None:
+    hosted = _find(broker, request.api_version, topic, data.index)
+    _check_request(body, hosted)
+    result.header = check_produced(data.records, hosted.config, now_ms, request.api_version)
+    result.records = cast(memoryview, data.records)
+    result.hosted = hosted
+
+
+def _append_all(request: Request, results: list[PartitionResult], now_ms: int) -> None:
+    for result in results:
+        if result.hosted is not None:
+            _guarded(request, result, _append, request, result, now_ms)
+
+
+def _append(request: Request, result: PartitionResult, now_ms: int) -> None:
+    hosted, header = cast(Partition, result.hosted), cast(BatchHeader, result.header)
+    request.connection.hold()
+    if hosted.config.message_timestamp_type == LOG_APPEND_TIME:
+        result.answer.log_append_time_ms = now_ms
+    result.base_offset = hosted.append(result.records, header, now_ms)
+    result.required_offset = result.base_offset + header.last_offset_delta + 1
+
+
+def _end_after_failure(request: Request, results: list[PartitionResult]) -> None:
+    """acks=0 has no answer that could name an error."""
+    failed = next((result.answer for result in results if result.answer.error_code), None)
+    if failed is not None:
+        request.connection.close(f"acks=0 and {ErrorCode(failed.error_code).name} for partition {failed.index}")
+
+
+def _codec_to_come(result: PartitionResult) -> int | None:
+    if result.hosted is None or result.header is None:
+        return None
+    return wanted_codec(result.hosted.config, result.header)
+
+
+def _recompress_first(
+    broker: Broker,
+    request: Request,
+    response: ProduceResponse,
+    results: list[PartitionResult],
+    work: list[tuple[PartitionResult, int]],
+) -> Pending:
+    """Let a helper thread pack batches as their topics want them; meanwhile the connection's next requests wait."""
+    body = cast(ProduceRequest, request.body)
+    pending = request.pending()
+    server = request.connection.server
+    # The receive buffer is used again before the helper is done.
+    copies = [(bytes(result.records), codec) for result, codec in work]
+    for result in results:
+        result.records = memoryview(bytearray(result.records))
+
+    def pack() -> list[bytearray | Exception]:
+        return [_packed(batch, codec) for batch, codec in copies]
+
+    def packed(made: list[bytearray | Exception] | Exception) -> None:
+        batches = [made] * len(work) if isinstance(made, Exception) else made
+        for (result, _), batch in zip(work, batches, strict=True):
+            _guarded(request, result, _take_packed, result, batch)
+        for result in results:
+            if result.hosted is not None and (refusal := result.hosted.refusal()):
+                result.fail(refusal)
+        server.begin_tick()
+        _append_all(request, results, server.now_ms)
+        server.after_write.append(answer)
+
+    def answer() -> None:
+        if body.acks == 0:
+            pending.answer_items([])
+            _end_after_failure(request, results)
+            return
+        waiting = [result for result in results if result.written() and result.must_wait(body.acks)]
+        if waiting:
+            _CommitWaiter(pending, response, waiting, body.timeout_ms)
+        else:
+            pending.answer(response)
+
+    broker.background.run(pack, packed)
+    return pending
+
+
+def _packed(batch: bytes, codec: int) -> bytearray | Exception:
+    """Runs in a helper thread."""
+    try:
+        return recompressed(batch, codec)
+    except Exception as error:
+        return error
+
+
+def _take_packed(result: PartitionResult, batch: bytearray | Exception) -> None:
+    if isinstance(batch, Exception):
+        raise batch
+    result.records = memoryview(batch)
+    result.header = parse_header(batch)
 
 
 def _find(broker: Broker, version: int, topic: TopicProduceData, index: int) -> Partition:

@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from appliance.base.errors import ErrorCode
 from appliance.client.connection import Connection
-from appliance.records.batch import parse_header
+from appliance.records.batch import parse_header, split_batches
 from appliance.wire.codec import decode_response, encode_request
 from appliance.wire.messages.create_topics import CreatableTopicResult
 from appliance.wire.messages.init_producer_id import InitProducerIdRequest
@@ -246,3 +246,41 @@ def test_a_topic_may_ask_for_durable_before_acknowledged(connection: Connection,
     for number in range(20):
         assert produce(connection, topic, batch_of(b"x"), acks=acks).base_offset == number
         assert list_offset(connection, topic, -1).offset == number + 1
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize(
+    ("wanted", "codec"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)]
+)
+def test_batches_are_stored_in_the_codec_that_their_topic_wants(
+    connection: Connection, wanted: str, codec: int, acks: int
+) -> None:
+    topic = new_topic(connection, partitions=2, configs={"compression.type": wanted})
+    other = new_topic(connection)
+    producer = Producer(connection)
+    for number in range(6):
+        batch = batch_of(
+            b"x" * 500, producer_id=producer.producer_id, producer_epoch=0, base_sequence=number, codec=number % 5
+        )
+        request = produce_request(topic, {0: batch, 1: batch_of(b"y")}, acks=acks)
+        request.topic_data += produce_request(other, {0: batch_of(b"z")}).topic_data
+        if acks == 0:
+            connection.send(request, 9)
+        else:
+            answers = [one for each in connection.call(request, 9).responses for one in each.partition_responses]
+            assert [(one.error_code, one.base_offset) for one in answers] == [(0, number)] * 3
+    assert list_offset(connection, topic, -1).offset == 6
+    records = fetch(connection, topic, 0).records
+    assert records is not None
+    assert [parse_header(batch).codec for batch in split_batches(records)] == [codec] * 6
+    assert values_of(records) == [b"x" * 500] * 6
+    assert len(values_of(fetch(connection, other, 0).records)) == 6
+
+
+def test_a_batch_that_cannot_be_unpacked_is_refused_where_the_topic_wants_another_codec(connection: Connection) -> None:
+    topic = new_topic(connection, configs={"compression.type": "lz4"})
+    broken = bytearray(batch_of(b"x" * 1_000, codec=1))
+    broken[70:80] = b"\0" * 10
+    struct.pack_into(">I", broken, 17, crc32c(memoryview(broken)[21:]))
+    assert produce(connection, topic, bytes(broken)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert produce(connection, topic, batch_of(b"x")).error_code == 0
