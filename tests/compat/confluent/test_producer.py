@@ -128,7 +128,6 @@ def test_a_time_far_in_the_future_is_refused(server: Server) -> None:
     produce(server, topic, [b"now"])
 
 
-@pytest.mark.xfail(not AGAINST_KAFKA, reason="batches stay as the producer compressed them: docs/compatibility.md")
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_the_broker_compresses_where_the_topic_says_so(server: Server, codec: str) -> None:
     topic = server.new_topic(compression_type=codec, retention_ms="-1")
