@@ -19,7 +19,6 @@ from appliance.base.ids import TopicPartition
 from appliance.client.client import Client
 from appliance.records.batch import BatchHeader, parse_header, split_batches
 from tests.support.compat import (
-    AGAINST_KAFKA,
     CODECS,
     PATIENCE_S,
     Server,
