@@ -7,14 +7,13 @@ import threading
 import time
 from functools import partial
 
-from appliance.tiering.reader import TierReader
-
 from appliance.base.errors import KafkaError
 from appliance.base.ids import TopicPartition
 from appliance.base.object_store import StoreUnavailable
 from appliance.client.client import Client
 from appliance.client.connection import ConnectionLost
 from appliance.records.reader import Record
+from appliance.tiering.reader import TierReader
 from appliance.tiering.stores import open_store
 from connectors.api import RetriableError, SinkRecord, SinkTask
 from connectors.converters import converter_for
