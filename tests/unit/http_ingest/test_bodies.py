@@ -25,9 +25,7 @@ def test_a_json_value_is_stored_as_its_bytes() -> None:
 
 
 def test_a_string_is_stored_as_its_text() -> None:
-    assert only(b'{"value": "gr\\u00fcn \\"x\\"", "key": "N14228"}') == IngestRecord(
-        'grün "x"'.encode(), b"N14228"
-    )
+    assert only(b'{"value": "gr\\u00fcn \\"x\\"", "key": "N14228"}') == IngestRecord('grün "x"'.encode(), b"N14228")
     assert only(b'{"value": "", "key": ""}') == IngestRecord(b"", b"")
 
 
