@@ -2,7 +2,8 @@
 
 - The topic is created when the first group asks, and the answer waits for that. Where a partition has no leader it is
   COORDINATOR_NOT_AVAILABLE, with which every client tries again.
-- Transactions and share groups have no coordinator here yet.
+- Transactions and share groups have no coordinator here yet: an error that ends a client's search, where
+  COORDINATOR_NOT_AVAILABLE would let it ask for ever.
 v4 many keys in one request (KIP-699)
 """
 
@@ -58,7 +59,7 @@ def failed(request: Request, code: ErrorCode, message: str | None) -> FindCoordi
 
 def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
     if key_type == TRANSACTION:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Transactions are not served.")
+        return _nobody(key, ErrorCode.UNSUPPORTED_VERSION, "Transactions are not served yet.")
     if key_type != GROUP:
         return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
     topic = broker.image.topics.get(OFFSETS_TOPIC)
