@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -135,9 +136,12 @@ def plan_cluster(
     )
     brokers = []
     addresses = []
+    on_node: Counter[str] = Counter()
     for broker_id in range(1, settings.brokers + 1):
         node = by_name[placement[broker_id]]
-        port = _broker_port(settings, broker_id, here, taken)
+        # Ports count on from `--port` on each node, so that a firewall rule for one node fits all.
+        port = _broker_port(settings, broker_id, on_node[node.name], here, taken)
+        on_node[node.name] += 1
         advertised_host = settings.advertised_host or _reachable(settings.host, node)
         data_dir = settings.data_dir / f"broker-{broker_id}"
         listener, advertised = _listener(settings.host, port), _listener(advertised_host, port)
@@ -272,10 +276,11 @@ def _controller_port(state: ApplianceState, here: bool, taken: set[int]) -> int:
     return port
 
 
-def _broker_port(settings: ApplianceSettings, broker_id: int, here: bool, taken: set[int]) -> int:
+def _broker_port(settings: ApplianceSettings, broker_id: int, before: int, here: bool, taken: set[int]) -> int:
+    """`before`: how many brokers of lower id live on the same node."""
     if settings.port == 0:
         return free_port(settings.host if here else LOOPBACK, taken)
-    port = settings.port + broker_id - 1
+    port = settings.port + before
     return require_port(settings.host, port, f"broker {broker_id}") if here else port
 
 

@@ -140,3 +140,21 @@ def test_this_machine_has_a_name_that_ray_takes_as_a_label() -> None:
     name = this_machine(3).name
     assert 0 < len(name) <= 63
     assert all(letter.isalnum() or letter in "-_." for letter in name)
+
+
+def test_on_several_nodes_ports_count_on_for_each_node_and_a_wildcard_is_told_as_the_nodes_address(
+    tmp_path: Path,
+) -> None:
+    nodes = [Node("a", "10.0.0.1", 2), Node("b", "10.0.0.2", 2)]
+    settings = ApplianceSettings(
+        data_dir=tmp_path,
+        brokers=3,
+        port=9092,
+        host="0.0.0.0",
+        insecure=True,
+        ray_address="10.0.0.9:6379",
+        object_store="s3://bucket/prefix",
+    ).checked()
+    plan = plan_cluster(settings, Targets(), ApplianceState(), nodes, {1: "a", 2: "b", 3: "a"}, settings.named_ports)
+    assert plan.bootstrap_servers == "10.0.0.1:9092,10.0.0.2:9092,10.0.0.1:9093"
+    assert [spec.settings.host for spec in plan.brokers] == ["0.0.0.0"] * 3
