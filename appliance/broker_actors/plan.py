@@ -136,12 +136,12 @@ def plan_cluster(
     )
     brokers = []
     addresses = []
-    on_node: Counter[str] = Counter()
+    at_address: Counter[str] = Counter()
     for broker_id in range(1, settings.brokers + 1):
         node = by_name[placement[broker_id]]
-        # Ports count on from `--port` on each node, so that a firewall rule for one node fits all.
-        port = _broker_port(settings, broker_id, on_node[node.name], here, taken)
-        on_node[node.name] += 1
+        # Ports count on from `--port` at each address, so that a firewall rule for one node fits all.
+        port = _broker_port(settings, broker_id, at_address[node.address], here, taken)
+        at_address[node.address] += 1
         advertised_host = settings.advertised_host or _reachable(settings.host, node)
         data_dir = settings.data_dir / f"broker-{broker_id}"
         listener, advertised = _listener(settings.host, port), _listener(advertised_host, port)
@@ -277,7 +277,7 @@ def _controller_port(state: ApplianceState, here: bool, taken: set[int]) -> int:
 
 
 def _broker_port(settings: ApplianceSettings, broker_id: int, before: int, here: bool, taken: set[int]) -> int:
-    """`before`: how many brokers of lower id live on the same node."""
+    """`before`: how many brokers of lower id live at the same address."""
     if settings.port == 0:
         return free_port(settings.host if here else LOOPBACK, taken)
     port = settings.port + before
