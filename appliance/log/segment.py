@@ -61,6 +61,7 @@ class Segment:
         "has_unstored_indexes",
         "index_interval_bytes",
         "is_active",
+        "is_damaged",
         "max_timestamp_offset",
         "next_offset",
         "references",
@@ -79,6 +80,8 @@ class Segment:
         """When its first record was appended; -1 while empty. After a restart, what the record itself says."""
         self.index_interval_bytes = index_interval_bytes
         self.is_active = False
+        self.is_damaged = False
+        """Damage below the recovery point was seen at the start: a read must look at every header."""
         self.has_unstored_indexes = False
         self.max_timestamp_offset = base_offset
         self.boundaries: dict[int, int] = {}
@@ -351,6 +354,8 @@ class Segment:
         Raises:
             CorruptBatch: the way there leads over damage.
         """
+        if self.is_damaged:
+            return self._end_before_damage(position, limit, end, min_one_batch)
         if end <= limit:
             return end
         descriptor = self.open()
@@ -359,6 +364,18 @@ class Segment:
         if cut == position and min_one_batch:
             _, size = find_batch(self.disk, descriptor, position, end, -1)
             cut += size
+        return cut
+
+    def _end_before_damage(self, position: int, limit: int, end: int, min_one_batch: bool) -> int:
+        cut = position
+        try:
+            for at, header in self.headers(position, end):
+                if at + header.size_in_bytes > limit and (at > position or not min_one_batch):
+                    break
+                cut = at + header.size_in_bytes
+        except CorruptBatch:
+            if cut == position:
+                raise
         return cut
 
     def remember_boundary(self, offset: int, position: int) -> None:

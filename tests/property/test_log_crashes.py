@@ -25,6 +25,7 @@ from appliance.log.log_manager import DirectoryLock, LogManager, Shutdown
 from appliance.log.partition_log import PartitionLog
 from appliance.records.batch import check_batch, split_batches
 from appliance.records.control import ABORT, COMMIT, build_marker, read_marker
+from appliance.records.errors import CorruptBatch
 from appliance.records.reader import read_records
 from tests.support.fault_disk import FaultDisk, PowerCut
 from tests.support.logs import START_MS, TestClock, batch_of, config_of
@@ -167,7 +168,9 @@ def check(log: PartitionLog, model: Model) -> None:
     while offset < log.log_end_offset:
         piece = log.read(offset, 400, log.log_end_offset)
         assert piece is not None
-        for batch in split_batches(piece.read()):
+        data = piece.read()
+        assert sum(map(len, split_batches(data))) == piece.length == len(data)
+        for batch in split_batches(data):
             header = check_batch(batch)
             assert header.base_offset == offset, "offsets are dense"
             assert bytes(batch) == model.batches[offset], "nothing is invented"
@@ -265,3 +268,20 @@ def test_a_crash_at_any_change_to_the_disk_breaks_no_promise(seed: int, power_cu
             start_again(disk, seed, model, power_cut=power_cut)
         except Exception as error:
             raise AssertionError(f"seed {seed}, cut at step {cut_at} of {whole.steps}") from error
+
+
+def test_a_disk_that_lies_about_its_flushes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail: without durable records many of these starts break a promise."""
+    monkeypatch.setattr(FaultDisk, "fdatasync", lambda disk, descriptor: disk._step())
+    broken = 0
+    for cut_at in range(40, 300, 20):
+        disk, model = new_disk(cut_at), Model()
+        disk.cut_at = cut_at
+        with pytest.raises(PowerCut):
+            live(0, disk, model)
+        disk.restart(power_cut=True)
+        try:
+            start_again(disk, 0, model, power_cut=True)
+        except (AssertionError, CorruptBatch):
+            broken += 1
+    assert broken > 3

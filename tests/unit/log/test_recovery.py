@@ -13,9 +13,10 @@ from appliance.base.ids import ZERO_UUID
 from appliance.log.checkpoints import CorruptCheckpoint, write_partition_metadata
 from appliance.log.partition_log import PartitionLog
 from appliance.log.producer_state import Duplicate
-from appliance.records.batch import parse_header
+from appliance.records.batch import parse_header, split_batches
 from appliance.records.control import ABORT, build_marker
 from appliance.records.errors import CorruptBatch
+from appliance.records.reader import Record, read_records
 from tests.support.fault_disk import FaultDisk
 from tests.support.logs import START_MS, TestClock, append, batch_of, config_of, fill, open_log, read_all, stage
 
@@ -43,6 +44,13 @@ def reopened(disk: FaultDisk, recovery_point: int = 0, *, clean: bool = False) -
 
 def offsets(log: PartitionLog) -> list[int]:
     return [record.offset for record in read_all(log)]
+
+
+def read_first(log: PartitionLog, offset: int) -> list[Record]:
+    """What one fetch brings."""
+    piece = log.read(offset, 10_000, log.log_end_offset)
+    assert piece is not None
+    return [record for batch in split_batches(piece.read()) for record in read_records(batch)]
 
 
 def content(disk: FaultDisk, path: Path) -> bytearray:
@@ -151,9 +159,23 @@ def test_an_unreadable_header_below_the_recovery_point_stays_and_the_log_goes_on
     assert again.log_end_offset == 4
     assert append(again, b"behind") == 4
     assert [record.offset for record in read_all(again, 4)] == [4]
-    with pytest.raises(CorruptBatch):
-        again.read(3, 100, 5)
+    for offset in (2, 3):
+        with pytest.raises(CorruptBatch):
+            again.read(offset, 10_000, 5)
+    assert [record.offset for record in read_first(again, 0)] == [0, 1]
     assert reopened(disk, recovery_point=4).log_end_offset == 5
+
+
+def test_a_log_whose_first_batch_below_the_recovery_point_is_gone_says_so_to_readers(disk: FaultDisk) -> None:
+    log = filled(disk, 4)
+    log.flush()
+    (only,) = log.segments
+    content(disk, only.path)[8:16] = b"\0\0\xff\xff\0\0\0\0"
+    disk.unlink(only.index_path)
+    again = reopened(disk, recovery_point=4)
+    assert again.log_end_offset == 4
+    with pytest.raises(CorruptBatch):
+        again.read(0, 10_000, 4)
 
 
 @pytest.mark.parametrize("clean", [True, False])
