@@ -174,7 +174,7 @@ def _decompress_lz4(data: memoryview, max_bytes: int) -> bytes:
         room -= len(piece)
         if room < 0:
             raise _too_much(max_bytes)
-        if not piece and frame.needs_input:
+        if not piece and not frame.eof:
             raise CorruptBatch("lz4 frame is cut off")
         pieces.append(piece)
         rest = b""
