@@ -41,8 +41,8 @@ def read_records(batch: bytes | bytearray | memoryview, max_bytes: int = DECOMPR
     """The records of one batch, in offset order. Checks no crc; control batches are read like any other.
 
     Raises:
-        CorruptBatch: at once or while iterating, when the bytes do not hold the records that the header promises, or unpack to
-            more than `max_bytes`.
+        CorruptBatch: at once or while iterating, when the bytes do not hold the records that the header promises, or
+            unpack to more than `max_bytes`.
     """
     header = parse_header(batch)
     if header.length + LENGTH_END > len(batch):
