@@ -50,8 +50,11 @@ def test_no_answered_swap_is_lost_when_swappers_are_killed(tmp_path: Path) -> No
         time.sleep(0.15)
         for name, process in processes.items():
             process.kill()
-            output, _ = process.communicate(timeout=10)
-            answered += [[name, int(line)] for line in output.splitlines() if line.isdigit()]
+            # Not `communicate`: it does not know of lines that `readline` has read ahead.
+            assert process.stdout is not None
+            answered += [[name, int(line)] for line in process.stdout.read().splitlines() if line.isdigit()]
+            process.wait(10)
+            process.stdout.close()
     entries = json.loads(store.get("list").data)
     assert len(answered) > 30
     assert [entry for entry in answered if entry not in entries] == []

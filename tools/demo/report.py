@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +22,10 @@ class FlightsJob:
         self._bootstrap_servers = bootstrap_servers
 
     def __enter__(self) -> FlightsJob:
+        mine = signal.getsignal(signal.SIGINT)
         self._spark: SparkSession = spark_session("flights", cores=2)
+        # PySpark takes Ctrl-C for itself, also after its session has ended.
+        signal.signal(signal.SIGINT, mine)
         return self
 
     def __exit__(self, *error: object) -> None:
