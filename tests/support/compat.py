@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from appliance.base import ids
+from appliance.client.client import Client
+from appliance.client.retries import RetryPolicy
 from tests.support.running import REAL, RunningAppliance
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -46,12 +49,9 @@ class Server:
         name = f"compat-{uuid.uuid4().hex[:12]}"
         config = {key.replace("_", "."): value for key, value in configs.items()}
         self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(PATIENCE_S)
-        wait_until(lambda: self._is_led(name, partitions))
+        with Client(self.bootstrap_servers, retries=RetryPolicy(retry_limit=20)) as client:
+            client.list_offsets({ids.TopicPartition(name, number): -1 for number in range(partitions)})
         return name
-
-    def _is_led(self, topic: str, partitions: int) -> bool:
-        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
-        return all(future.exception(PATIENCE_S) is None for future in self.admin.list_offsets(asked).values())
 
     @cached_property
     def admin(self) -> AdminClient:

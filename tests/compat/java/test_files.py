@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.compat import CODECS, Server, produce, samples
+from tests.support.compat import AGAINST_KAFKA, CODECS, Server, produce, samples
 from tests.support.java_tools import tool
 
 pytestmark = pytest.mark.java
@@ -24,7 +24,7 @@ def files(server: Server) -> list[Path]:
         produce(server, topic, samples(), compression_type=codec, enable_idempotence=True)
         values = [b"%d" % number * 40 for number in range(BATCHES * RECORDS_OF_A_BATCH)]
         produce(server, topic, values, compression_type=codec, batch_num_messages=RECORDS_OF_A_BATCH)
-    return sorted(server.partition_folder(topic).iterdir())
+    return sorted(server.partition_folder(topic).glob("0*"))
 
 
 def of_kind(files: list[Path], *suffixes: str) -> str:
@@ -64,6 +64,8 @@ def complaints(told: str) -> list[str]:
 
 
 def test_indexes_pass_their_sanity_check(files: list[Path]) -> None:
+    if AGAINST_KAFKA:  # the indexes of its active segment have room for more, which the tool takes for entries
+        files = [path for path in files if path.stem != files[-1].stem]
     indexes = of_kind(files, ".index", ".timeindex")
     told = tool("DumpLogSegments", "--files", indexes, "--index-sanity-check")
     checked = set(re.findall(r"(\d+\.\w+) (?:passed sanity check|is empty)\.", told))
