@@ -49,7 +49,7 @@ lint: setup
 	.venv/bin/lint-imports
 
 test: setup-test lint
-	$(PYTEST) -m "not soak" -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=15 $(ARGS)
+	$(PYTEST) -m "not soak" -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=15 $(ARGS)
 
 sim: setup
 	SEEDS=$(SEEDS) $(PYTEST) tests/simulation $(ARGS)

@@ -7,9 +7,12 @@ A test that skips tells nothing. On a developer's machine that is allowed; with 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,22 +34,40 @@ def allowed_skips(text: str) -> list[tuple[str, str]]:
 
 
 def skip_is_allowed(node_id: str) -> bool:
-    test = node_id.partition("@")[0]  # behind it stands the worker's group
-    return any(fnmatchcase(test, pattern) for pattern, _ in allowed_skips(SKIPS_ALLOWED.read_text()))
+    return any(fnmatchcase(node_id, pattern) for pattern, _ in allowed_skips(SKIPS_ALLOWED.read_text()))
 
 
-def group_of(item: pytest.Item) -> str:
-    if said := item.get_closest_marker("xdist_group"):
-        return str(said.args[0])
-    return next((name for name in LONG_GROUPS if item.get_closest_marker(name)), item.nodeid.partition("::")[0])
+@cache
+def group_of(path: Path) -> str:
+    """What a file's tests share: the group that it names, its first long mark, else they are a group of their own."""
+    text = path.read_text(encoding="utf-8")
+    named = _NAMED_GROUP.search(text)
+    if named:
+        return named[1]
+    return next((name for name in LONG_GROUPS if f"pytest.mark.{name}" in text), str(path))
 
 
-@pytest.hookimpl(tryfirst=True)
+_NAMED_GROUP = re.compile(r'xdist_group\("([a-z]+)"\)')
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(group_of(item)))
-    items.sort(key=lambda item: LONG_GROUPS.index(group) if (group := group_of(item)) in LONG_GROUPS else 99)
+    def place(item: pytest.Item) -> int:
+        group = group_of(item.path)
+        return LONG_GROUPS.index(group) if group in LONG_GROUPS else len(LONG_GROUPS)
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A group stays on one worker. (`--dist loadgroup` of pytest-xdist 3.8 does not see groups under pytest 9.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(config.rootpath / nodeid.partition("::")[0])
+
+    return ByGroup(config, log)
 
 
 def in_ci() -> bool:
