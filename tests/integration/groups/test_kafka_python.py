@@ -27,7 +27,7 @@ def test_two_members_share_a_topic_and_take_over_from_each_other(cluster: Runnin
 
     def poll() -> None:
         for consumer in consumers:
-            for records in consumer.poll(timeout_ms=20).values():
+            for records in consumer.poll(timeout_ms=250).values():
                 seen.extend((record.partition, record.offset) for record in records)
 
     consumers = [first]
@@ -46,7 +46,7 @@ def test_two_members_share_a_topic_and_take_over_from_each_other(cluster: Runnin
 def test_an_administrator_sees_a_group_and_its_offsets(cluster: RunningCluster) -> None:
     topic = new_topic(cluster.bootstrap_servers, partitions=2, records=2)
     consumer = consumer_of(cluster, "kp-admin", topic)
-    wait_until(lambda: len(consumer.assignment()) == 2, lambda: consumer.poll(timeout_ms=20))
+    wait_until(lambda: len(consumer.assignment()) == 2, lambda: consumer.poll(timeout_ms=250))
     consumer.commit()
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
     try:

@@ -1,0 +1,93 @@
+"""What is not served yet is refused with an error that says so, and harms nobody else: docs/compatibility.md."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import ElectionType, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from kafka import KafkaProducer
+
+from tests.support.compat import AGAINST_KAFKA, PATIENCE_S, Server, wait_until
+
+pytestmark = [
+    pytest.mark.xdist_group("compat"),
+    pytest.mark.skipif(AGAINST_KAFKA, reason="Apache Kafka serves all of this"),
+]
+
+
+def test_transactions_are_refused_to_kafka_python(server: Server) -> None:
+    producer = KafkaProducer(bootstrap_servers=server.bootstrap_servers, transactional_id="t")
+    with pytest.raises(Exception, match="UnsupportedVersion"):
+        producer.init_transactions()
+    producer.close(timeout=0)
+
+
+def test_transactions_are_refused_to_aiokafka(server: Server) -> None:
+    async def start() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=server.bootstrap_servers, transactional_id="t")
+        try:
+            await producer.start()
+        finally:
+            await producer.stop()
+
+    with pytest.raises(Exception, match="UnsupportedVersion"):
+        asyncio.run(start())
+
+
+def test_librdkafka_gives_transactions_up_when_its_time_is_over(server: Server) -> None:
+    """It tries again after every error but a refused authorization."""
+    producer = Producer({"bootstrap.servers": server.bootstrap_servers, "transactional.id": "t"})
+    with pytest.raises(KafkaException, match="_TIMED_OUT"):
+        producer.init_transactions(1)
+
+
+def test_administration_of_security_and_leaders_is_unsupported(server: Server) -> None:
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    (scram,) = server.admin.describe_user_scram_credentials(["nobody"]).values()
+    for future in (server.admin.describe_acls(everything), scram, server.admin.elect_leaders(ElectionType.PREFERRED)):
+        with pytest.raises(KafkaException, match="_UNSUPPORTED_FEATURE"):
+            future.result(PATIENCE_S)
+
+
+def test_more_than_one_replica_is_refused(server: Server, group_id: str) -> None:
+    asked = server.admin.create_topics([NewTopic(group_id, 1, 3)])[group_id]
+    with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
+        asked.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("security", "code"),
+    [
+        ({"security.protocol": "SSL"}, KafkaError._TRANSPORT),
+        ({"security.protocol": "SASL_SSL"}, KafkaError._TRANSPORT),
+        ({"security.protocol": "SASL_PLAINTEXT"}, KafkaError._AUTHENTICATION),
+    ],
+    ids=["TLS", "SASL over TLS", "SASL"],
+)
+def test_clients_that_want_security_are_refused_and_others_go_on(
+    server: Server, security: dict[str, Any], code: int
+) -> None:
+    topic = server.new_topic()
+    plain = Producer({"bootstrap.servers": server.bootstrap_servers})
+    plain.produce(topic, b"before")
+    assert plain.flush(PATIENCE_S) == 0
+    errors: list[int] = []
+    sasl = {"sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p"} if "SASL" in str(security) else {}
+    quiet = {"log_level": 0, "error_cb": lambda error: errors.append(error.code())}
+    secure = Producer({"bootstrap.servers": server.bootstrap_servers, **security, **sasl, **quiet})
+    wait_until(lambda: code in errors, lambda: secure.poll(0.05))
+    plain.produce(topic, b"after")
+    assert plain.flush(PATIENCE_S) == 0
