@@ -64,10 +64,11 @@ def test_a_write_that_failed_is_repeated_without_doubling_records(tmp_path: Path
     task = started(**{"store.url": str(tmp_path)})
     blocked = tmp_path / "topics"
     blocked.write_text("a file in the folder's place")
+    task.put(records(0, 2))
     with pytest.raises(RetriableError):
-        task.put(records(0, 6))
+        task.put(records(2, 6))
     blocked.unlink()
-    task.put(records(0, 6))
+    task.put(records(2, 6))
     assert files(tmp_path) == {"topics/t/partition=2/t+2+0000000000.json": b"v0\nv1\nv2\nv3\n"}
     task.put(records(6, 8))
     assert files(tmp_path)["topics/t/partition=2/t+2+0000000004.json"] == b"v4\nv5\nv6\nv7\n"
