@@ -10,13 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
+import msgspec
+
 from appliance.base.errors import InvariantBroken, invariant
 from appliance.controller.image import BrokerState, MetadataImage, TopicState
 from appliance.controller.records import (
     BrokerConfigSet,
     BrokerFenced,
     BrokerRegistered,
+    BrokerShuttingDown,
     BrokerUnfenced,
+    BrokerUnregistered,
     ClusterCreated,
     ControllerClaimed,
     FeatureLevelSet,
@@ -27,6 +31,7 @@ from appliance.controller.records import (
     TopicConfigSet,
     TopicCreated,
     TopicDeleted,
+    commit_number_of,
     position_of,
 )
 
@@ -61,7 +66,7 @@ class MetadataDelta:
         """Apply one record that stands at `position` of the log."""
         match record:
             case PartitionChanged():
-                self._set_partition(record)
+                self._set_partition(record, position)
             case TopicCreated():
                 self._add_topic(record)
             case TopicConfigSet():
@@ -76,6 +81,11 @@ class MetadataDelta:
                 )
             case BrokerUnfenced():
                 self._replace_broker(replace(self._broker(record), fenced=False))
+            case BrokerShuttingDown():
+                self._replace_broker(replace(self._broker(record), shutting_down=True))
+            case BrokerUnregistered():
+                self._broker(record)
+                del self._mutable_brokers()[record.broker_id]
             case BrokerConfigSet():
                 self._set_broker_config(record)
             case ProducerIdsAllocated():
@@ -141,7 +151,7 @@ class MetadataDelta:
             fenced=True,
         )
 
-    def _broker(self, record: BrokerFenced | BrokerUnfenced) -> BrokerState:
+    def _broker(self, record: BrokerFenced | BrokerUnfenced | BrokerShuttingDown | BrokerUnregistered) -> BrokerState:
         brokers = self.base.brokers if self._brokers is None else self._brokers
         broker = brokers.get(record.broker_id)
         if broker is None or broker.broker_epoch != record.broker_epoch:
@@ -167,16 +177,19 @@ class MetadataDelta:
         self._configs.pop(record.topic_id, None)
         self.changed_topics.add(record.topic_id)
 
-    def _set_partition(self, record: PartitionChanged) -> None:
+    def _set_partition(self, record: PartitionChanged, position: int) -> None:
         partitions = self._partitions.get(record.topic_id)
         if partitions is None:
             partitions = self._partitions[record.topic_id] = list(self._topic(record.topic_id).partitions)
-        number = record.state.partition
+        state = record.state
+        if any(earlier.commit < 0 for earlier in state.earlier_leaders):
+            state = _dated(state, commit_number_of(position))
+        number = state.partition
         invariant(number <= len(partitions), f"partition {number} of topic id {record.topic_id} leaves a gap")
         if number == len(partitions):
-            partitions.append(record.state)
+            partitions.append(state)
         else:
-            partitions[number] = record.state
+            partitions[number] = state
         self.changed_topics.add(record.topic_id)
 
     def _set_topic_config(self, record: TopicConfigSet) -> None:
@@ -209,6 +222,15 @@ class MetadataDelta:
                 state = replace(state, configs=configs)
             topics, by_id = self._mutable_topics()
             topics[state.name] = by_id[topic_id] = state
+
+
+def _dated(state: PartitionState, commit: int) -> PartitionState:
+    """With the number of the commit that took leadership from those who lost it just now."""
+    earlier_leaders = tuple(
+        msgspec.structs.replace(earlier, commit=commit) if earlier.commit < 0 else earlier
+        for earlier in state.earlier_leaders
+    )
+    return msgspec.structs.replace(state, earlier_leaders=earlier_leaders)
 
 
 def image_of(records: Iterable[Record], *, position: int = 0) -> MetadataImage:

@@ -19,20 +19,26 @@ from appliance.controller.image import BrokerState, MetadataImage
 def place(
     image: MetadataImage, partitions: int, replication_factor: int, randomness: Randomness, first: int = 0
 ) -> list[tuple[int, ...]]:
-    """Replicas of each of `partitions` new partitions, the preferred leader first; fenced brokers get none.
+    """Replicas of each of `partitions` new partitions, the preferred leader first; it is never a fenced broker.
 
     `first`: how many partitions the topic has already, so that new ones go on where those ended.
 
     Raises:
-        KafkaError: INVALID_REPLICATION_FACTOR, fewer brokers are there than replicas are wanted.
+        KafkaError: INVALID_REPLICATION_FACTOR, fewer brokers are there than replicas are wanted, or all are fenced.
     """
-    ring = _ring(image, randomness)
-    if replication_factor > len(ring):
+    if replication_factor > len(image.brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor} needs as many brokers; {len(ring)} are registered and not fenced",
+            f"replication factor {replication_factor} needs as many brokers; {len(image.brokers)} are registered",
         )
-    return [_replicas(ring, number, replication_factor) for number in range(first, first + partitions)]
+    ring = _ring(image, randomness)
+    if not ring:
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "all brokers are fenced: none can lead a partition")
+    # In the order of their ids: they come last, and there are too few others to spread over.
+    spare = tuple(broker_id for broker_id, broker in sorted(image.brokers.items()) if broker.fenced)
+    spare = spare[: max(0, replication_factor - len(ring))]
+    unfenced = replication_factor - len(spare)
+    return [_replicas(ring, number, unfenced) + spare for number in range(first, first + partitions)]
 
 
 def _ring(image: MetadataImage, randomness: Randomness) -> list[BrokerState]:

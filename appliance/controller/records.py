@@ -59,6 +59,18 @@ class Listener(msgspec.Struct, frozen=True, array_like=True):
     security_protocol: int = 0
 
 
+class EarlierLeader(msgspec.Struct, frozen=True, array_like=True):
+    """A broker that led a partition and may not know yet that it does so no more (rule P1)."""
+
+    broker_id: int
+    broker_epoch: int
+    live: bool = False
+    """It was not fenced: leadership was taken from it by a planned move. Else its lease is over."""
+    commit: int = -1
+    """Number of the commit that took leadership from it: whoever has applied that knows. Set in snapshots and images;
+    -1 in a commit, where it is the record's own."""
+
+
 class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     """Who holds and who leads one partition."""
 
@@ -78,6 +90,12 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
     data_lost: bool = False
     """The only replica came back without its data: offline until an operator elects it uncleanly or restores it."""
+    adding: tuple[int, ...] = ()
+    """Those of `replicas` that a reassignment is bringing in (rule P11)."""
+    removing: tuple[int, ...] = ()
+    """Those of `replicas` that go when the reassignment is done."""
+    earlier_leaders: tuple[EarlierLeader, ...] = ()
+    """Who may still answer as the leader; the present one serves nothing before each of them is quiet."""
 
 
 class ControllerClaimed(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -178,6 +196,20 @@ class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=12)
     next_producer_id: int
 
 
+class BrokerShuttingDown(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """The broker is about to stop (rule B10): it leads only what nobody else can, and joins no ISR."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class BrokerUnregistered(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """The broker is gone for good: an operator said so."""
+
+    broker_id: int
+    broker_epoch: int
+
+
 Record: TypeAlias = (
     ControllerClaimed
     | ClusterCreated
@@ -191,6 +223,8 @@ Record: TypeAlias = (
     | TopicConfigSet
     | BrokerConfigSet
     | ProducerIdsAllocated
+    | BrokerShuttingDown
+    | BrokerUnregistered
 )
 
 

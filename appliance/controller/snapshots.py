@@ -13,6 +13,7 @@ from appliance.controller.records import (
     BrokerConfigSet,
     BrokerFenced,
     BrokerRegistered,
+    BrokerShuttingDown,
     BrokerUnfenced,
     ClusterCreated,
     ControllerClaimed,
@@ -86,6 +87,8 @@ def _broker_records(image: MetadataImage) -> Iterator[Record]:
         )
         if not broker.fenced:
             yield BrokerUnfenced(broker_id, broker.broker_epoch)
+            if broker.shutting_down:
+                yield BrokerShuttingDown(broker_id, broker.broker_epoch)
         elif broker.dead or broker.shutting_down:
             yield BrokerFenced(broker_id, broker.broker_epoch, broker.dead, broker.shutting_down)
     for name, configs in sorted(image.broker_configs.items()):

@@ -87,19 +87,6 @@ def delete_topics(request: DeleteTopicsRequest, image: MetadataImage, rules: Rul
     return answer(DeleteTopicsResponse(responses=rows), list(records.values()))
 
 
-def refuse_replication(replication_factor: int) -> None:
-    """Followers do not exist yet, so a second replica would never hold anything.
-
-    Raises:
-        KafkaError: INVALID_REPLICATION_FACTOR for any factor but 1.
-    """
-    if replication_factor != 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor}: this version keeps one replica of each partition; use 1 or -1",
-        )
-
-
 def check_assignment(replicas: list[int], image: MetadataImage) -> None:
     """Whether a partition may be put onto these brokers as somebody asked.
 
@@ -115,11 +102,10 @@ def check_assignment(replicas: list[int], image: MetadataImage) -> None:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {broker_id} is not registered")
     if all(image.brokers[broker_id].fenced for broker_id in replicas):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"all brokers of assignment {replicas} are fenced")
-    refuse_replication(len(replicas))
 
 
 def new_partition(number: int, replicas: tuple[int, ...], image: MetadataImage) -> PartitionState:
-    """A partition at the beginning of its life, led by the first of its replicas that is not fenced."""
+    """A partition at the beginning of its life: in sync are all that are not fenced, the first of them leads."""
     isr = tuple(broker_id for broker_id in replicas if not image.brokers[broker_id].fenced)
     return PartitionState(number, isr[0], 0, 0, replicas, isr)
 
@@ -181,7 +167,6 @@ def _placed(
         replication_factor = config.get("default.replication.factor")
     if partitions > budget:
         raise _too_many_partitions()
-    refuse_replication(replication_factor)
     return place(image, partitions, replication_factor, randomness)
 
 

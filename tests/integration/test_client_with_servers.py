@@ -105,7 +105,7 @@ def test_what_cannot_be_created_is_told_with_kafkas_code_and_reason(client: Clie
         client.create_topics([NewTopic(partition.topic)])
     assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
     with pytest.raises(KafkaError, match="INVALID_REPLICATION_FACTOR"):
-        client.create_topics([NewTopic("too-many", 1, 3)])
+        client.create_topics([NewTopic("too-many", 1, 9)])
     client.create_topics([NewTopic("never-made")], validate_only=True)
     assert "never-made" not in client.metadata().topics
 

@@ -145,7 +145,7 @@ def test_the_controllers_refusals_reach_the_client(connection: Connection) -> No
             replication_factor=1,
             configs=[CreatableTopicConfig(name="retention.ms", value="soon")],
         ),
-        CreatableTopic(name="too-many-replicas", num_partitions=1, replication_factor=3),
+        CreatableTopic(name="too-many-replicas", num_partitions=1, replication_factor=9),
     ]
     results = connection.call(CreateTopicsRequest(topics=topics)).topics
     assert [result.error_code for result in results] == [

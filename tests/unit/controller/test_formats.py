@@ -91,12 +91,18 @@ def snapshot() -> Snapshot:
 
 
 def test_version_1_of_each_object_is_read_and_written_as_ever() -> None:
-    assert (GOLDEN / "commit-1").read_bytes() == encode_commit(COMMIT)
-    assert decode_commit((GOLDEN / "commit-1").read_bytes()) == COMMIT
+    assert (GOLDEN / "commit-1-replicas").read_bytes() == encode_commit(COMMIT)
+    assert decode_commit((GOLDEN / "commit-1-replicas").read_bytes()) == COMMIT
     assert (GOLDEN / "pointer-1").read_bytes() == encode_pointer(POINTER)
     assert decode_pointer((GOLDEN / "pointer-1").read_bytes()) == POINTER
-    assert (GOLDEN / "snapshot-1").read_bytes() == encode_snapshot(snapshot())
-    assert decode_snapshot((GOLDEN / "snapshot-1").read_bytes()) == snapshot()
+    assert (GOLDEN / "snapshot-1-replicas").read_bytes() == encode_snapshot(snapshot())
+    assert decode_snapshot((GOLDEN / "snapshot-1-replicas").read_bytes()) == snapshot()
+
+
+def test_what_was_written_before_partitions_had_reassignments_is_read_as_ever() -> None:
+    assert decode_commit((GOLDEN / "commit-1").read_bytes()) == COMMIT
+    earlier = decode_snapshot((GOLDEN / "snapshot-1").read_bytes())
+    assert load_snapshot(earlier) == load_snapshot(snapshot())
 
 
 def test_a_snapshot_rebuilds_the_image() -> None:

@@ -45,8 +45,9 @@ def assigned(name: str, *replicas: list[int], **fields: int) -> CreatableTopic:
 
 def create(image: MetadataImage, *wanted: CreatableTopic, **options: Any) -> tuple[Any, MetadataImage]:
     validate_only = options.pop("validate_only", False)
+    chosen = options.pop("chosen", None) or rules(**options)
     request = CreateTopicsRequest(topics=list(wanted), validate_only=validate_only)
-    return committed(image, create_topics(request, image, rules(**options)))
+    return committed(image, create_topics(request, image, chosen))
 
 
 def codes(response: Any) -> list[ErrorCode]:
@@ -98,7 +99,7 @@ def test_validate_only_changes_nothing() -> None:
         (topic("a", 10_001), ErrorCode.POLICY_VIOLATION),
         (topic("a", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (topic("a", 1, -2), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (topic("a", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic("a", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
         (topic("a", no_such_key="1"), ErrorCode.INVALID_CONFIG),
         (topic("a", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
         (topic("a", retention_ms=None), ErrorCode.INVALID_CONFIG),
@@ -107,7 +108,7 @@ def test_validate_only_changes_nothing() -> None:
         (assigned("a", []), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (assigned("a", [1, 1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (assigned("a", [9]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (assigned("a", [1, 2]), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (assigned("a", [1, 2], [1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (assigned("a", [3]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
     ids=lambda value: value.name[:20] if isinstance(value, CreatableTopic) else value.name,
@@ -142,6 +143,22 @@ def test_without_a_live_broker_no_topic_is_made() -> None:
     image = cluster(1)
     _, image = committed(image, fence([(1, image.brokers[1].broker_epoch)], image))
     assert codes(create(image, topic("a"))[0]) == [ErrorCode.INVALID_REPLICATION_FACTOR]
+
+
+def test_all_replicas_that_are_not_fenced_begin_in_sync() -> None:
+    image = cluster(1, 2, 3)
+    _, image = committed(image, fence([(2, image.brokers[2].broker_epoch)], image))
+    _, image = create(image, topic("a", 2, 3), assigned("b", [2, 3, 1]))
+    for state in image.topics["a"].partitions:
+        assert state.replicas[-1] == 2, "a fenced broker leads last"
+        assert (state.isr, state.leader) == (state.replicas[:2], state.replicas[0])
+    assigned_state = image.topics["b"].partitions[0]
+    assert (assigned_state.replicas, assigned_state.isr, assigned_state.leader) == ((2, 3, 1), (3, 1), 3)
+
+
+def test_a_topic_without_a_wish_gets_the_default_replication_factor() -> None:
+    _, image = create(cluster(1, 2, 3), topic("a"), chosen=rules(default_replication_factor="3"))
+    assert len(image.topics["a"].partitions[0].replicas) == 3
 
 
 def test_a_manual_assignment_is_kept_as_it_is() -> None:
