@@ -340,7 +340,7 @@ class Appender:
         while segment.aborted and segment.aborted[-1].last_offset >= self.log_end_offset:
             segment.aborted.pop()
         self._set_end(self.log_end_offset)
-        return LogWriteFailed(f"appending to {segment.path}", error, cut_back=cut_back)
+        return LogWriteFailed(f"appending to {segment.path}", error, self.directory, cut_back=cut_back)
 
     # Segments
 
@@ -399,7 +399,7 @@ class Appender:
         try:
             self._add_segment(self.log_end_offset)
         except OSError as error:
-            raise LogWriteFailed(f"rolling {active.path}", error) from error
+            raise LogWriteFailed(f"rolling {active.path}", error, self.directory) from error
         self._pending_snapshots[self.log_end_offset] = self.producer_state.copy()
         self._set_end(self.log_end_offset)
         return active

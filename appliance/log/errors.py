@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 from appliance.base.errors import ErrorCode, KafkaError
 
@@ -22,7 +23,16 @@ class OffsetOutOfRange(KafkaError):
 class LogWriteFailed(KafkaError):
     """The disk refused a write or a flush. The log stands where it stood before the attempt."""
 
-    def __init__(self, doing: str, error: OSError, *, cut_back: bool = True) -> None:
+    def __init__(self, doing: str, error: OSError, folder: Path, *, cut_back: bool = True) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing}: {error}")
+        self.folder = folder
+        """Of the log, or the data directory: it tells which directory failed."""
         self.disk_full = error.errno in _SPACE_ERRORS and cut_back
         """True: writes may work again once there is space. False: take the directory offline, believe nothing."""
+
+
+class LogUnavailable(KafkaError):
+    """The log lies, or may lie, where it cannot be used now; it is not begun anew elsewhere."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, reason)

@@ -20,6 +20,7 @@ import json
 import logging
 import os
 import re
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -149,6 +150,9 @@ class LogManager:
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._files = OpenFiles(disk, max_open_segments)
         self._reaper = Reaper(disk)
+        self._starts_lock = threading.Lock()
+        self._starts_taken = 0
+        self._starts_written = 0
         self._lock = lock(directory)
         try:
             self.directory_id, self.last_shutdown = self._read_identity(
@@ -338,17 +342,33 @@ class LogManager:
         # A copy: a helper thread may be adding one.
         logs = dict(self.logs)
         recovery_points = {key: log.recovery_point for key, log in logs.items()}
-        starts = {
-            key: log.log_start_offset
-            for key, log in logs.items()
-            if log.log_start_offset > (0 if log.config.remote_storage_enable else log.segments[0].base_offset)
-        }
+        write_starts = self.checkpoint_log_starts()
         watermarks = dict(high_watermarks)
 
         def write() -> None:
             write_offsets(self._disk, self.directory / RECOVERY_POINT_FILE, recovery_points)
-            write_offsets(self._disk, self.directory / LOG_START_FILE, starts)
+            write_starts()
             write_offsets(self._disk, self.directory / HIGH_WATERMARK_FILE, watermarks)
+
+        return write
+
+    def checkpoint_log_starts(self) -> Callable[[], None]:
+        """The same for the log starts alone; the result may be called beside other checkpoints, in any order.
+
+        What has been deleted by DeleteRecords must not come back: it is answered when this is done.
+        """
+        starts = {
+            key: log.log_start_offset
+            for key, log in self.logs.copy().items()
+            if log.log_start_offset > (0 if log.config.remote_storage_enable else log.segments[0].base_offset)
+        }
+        self._starts_taken = taken = self._starts_taken + 1
+
+        def write() -> None:
+            with self._starts_lock:
+                if taken > self._starts_written:
+                    write_offsets(self._disk, self.directory / LOG_START_FILE, starts)
+                    self._starts_written = taken
 
         return write
 
@@ -393,7 +413,9 @@ class LogManager:
             try:
                 free = self._disk.free_bytes(self.directory)
             except OSError as error:
-                return self.write_failed(LogWriteFailed(f"asking {self.directory} for its free space", error))
+                return self.write_failed(
+                    LogWriteFailed(f"asking {self.directory} for its free space", error, self.directory)
+                )
             if free >= max(self._min_free_bytes, 1):
                 logger.warning("%s has %d bytes free: writes are taken again", self.directory, free)
                 self.state, self.accepts_writes = DirectoryState.ONLINE, True

@@ -135,6 +135,8 @@ class PartitionLog(Appender):
         segments = list_segments(self.directory, self._files, self.config.index_interval_bytes)
         if not segments:
             self._begin_at(self.log_start_offset)
+            # The first write opens it again: thousands of logs may be made at a time.
+            self.segments[-1].close()
             return
         found = recover_segments(
             segments, self.recovery_point, clean=clean, dense=not self.config.is_compacted, now_ms=now_ms
@@ -394,16 +396,18 @@ class PartitionLog(Appender):
         high watermark is named.
         """
         limit = self.log_end_offset if high_watermark is None else high_watermark
-        if not self.config.is_deleted_by_retention:
-            return self.segments[0].base_offset
         config = self.config
-        end = expired_end(
-            self.segments,
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-            now_ms=now_ms,
-            limit=limit,
-        )
+        end = self.segments[0].base_offset
+        if config.is_deleted_by_retention:
+            end = expired_end(
+                self.segments,
+                retention_ms=config.retention_ms,
+                retention_bytes=config.retention_bytes,
+                now_ms=now_ms,
+                limit=limit,
+            )
+        elif config.is_compacted:
+            return end
         below_start = [segment.next_offset for segment in self.segments if segment.next_offset <= self.log_start_offset]
         return max([end, *below_start])
 
@@ -485,7 +489,7 @@ class PartitionLog(Appender):
             except OSError as error:
                 for retained in waiting[: number + 1]:
                     retained.release()
-                raise LogWriteFailed(f"storing the indexes of {segment.path}", error) from error
+                raise LogWriteFailed(f"storing the indexes of {segment.path}", error, self.directory) from error
         epochs = self.leader_epochs.entries if self.leader_epochs.unstored else None
         flush = Flush(
             self._disk, self.directory, end_offset, waiting, snapshots, epochs, self._file_created, self._cuts
@@ -509,7 +513,7 @@ class PartitionLog(Appender):
         """Take in that a flush failed: the kernel may have thrown the pages away, so the log takes no more writes."""
         self._release(flush)
         self._failed = True
-        return LogWriteFailed(f"flushing {self.directory}", error, cut_back=False)
+        return LogWriteFailed(f"flushing {self.directory}", error, self.directory, cut_back=False)
 
     @staticmethod
     def _release(flush: Flush) -> None:

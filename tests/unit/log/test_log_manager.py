@@ -276,7 +276,7 @@ def test_a_close_that_cannot_flush_leaves_no_mark(disk: FaultDisk) -> None:
 
 
 def failed(code: int) -> LogWriteFailed:
-    return LogWriteFailed("writing", OSError(code, "no"))
+    return LogWriteFailed("writing", OSError(code, "no"), DATA / "orders-0")
 
 
 def test_a_full_directory_takes_writes_again_when_enough_is_free(disk: FaultDisk) -> None:
