@@ -144,6 +144,11 @@ class HostedPartition:
         return self.log.log_start_offset
 
     @property
+    def low_watermark(self) -> int:
+        """The smallest log start among the live replicas, for DeleteRecords: wake the waiters when it rises."""
+        return self.log.log_start_offset
+
+    @property
     def last_stable_offset(self) -> int:
         """Up to where read_committed readers may see."""
         return self.log.last_stable_offset(self.high_watermark)
@@ -400,6 +405,7 @@ class HostedPartition:
     def raise_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for every reader (DeleteRecords, retention)."""
         self.log.raise_log_start(offset)
+        self.wake()
 
 
 class _InternalAck:

@@ -170,6 +170,10 @@ class PartitionHost:
         """For the checkpoint."""
         return {hosted.topic_partition: hosted.high_watermark for hosted in self}
 
+    def checkpoint_log_starts(self) -> Callable[[], None]:
+        """Work for a helper thread that makes the log starts as they are now durable. It raises OSError."""
+        return self.logs.checkpoint_log_starts()
+
     def set_serving(self, serving: bool) -> None:
         """Whether this broker may answer for what it leads."""
         if serving != self.serving:

@@ -48,6 +48,10 @@ class Partition(Protocol):
     def log_start_offset(self) -> int: ...
 
     @property
+    def low_watermark(self) -> int:
+        """The smallest log start among the live replicas. `waiters` are woken when it rises."""
+
+    @property
     def acks_wait_for_flush(self) -> bool:
         """Nothing is acknowledged before it is durable."""
 
@@ -91,6 +95,9 @@ class Partitions(Protocol):
 
     def get_by_id(self, topic_id: uuid.UUID, partition: int) -> Any: ...
 
+    def checkpoint_log_starts(self) -> Callable[[], None]:
+        """Work for a helper thread that makes the log starts as they are now durable. It raises OSError."""
+
 
 class ControllerCalls(Protocol):
     """The way to the active controller."""
@@ -113,6 +120,9 @@ class Tiering(Protocol):
     """What uploads this broker's partitions."""
 
     def status(self) -> Sequence[PartitionTieringStatus]: ...
+
+    def raise_start(self, topic_id: uuid.UUID, partition: int, offset: int) -> bool:
+        """Raise the log start by way of the manifest. False: the partition has none, raise it in the log itself."""
 
 
 class Broker(Protocol):

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from appliance.tiering.manager import TierablePartition
 
 
-def log_facts(hosted: TierablePartition, wall_ms: int) -> LogFacts:
-    """What the machine is told of the log and of the topic's configs. Raises: OSError."""
+def log_facts(hosted: TierablePartition, wall_ms: int, wanted_start: int = 0) -> LogFacts:
+    """What the machine is told of the log and of the topic's configs. Raises: OSError.
+
+    `wanted_start`: where the log shall begin once the manifest says so (DeleteRecords).
+    """
     log, config = hosted.log, hosted.config
     active = log.active_segment
     tiered = config.remote_storage_enable and not config.is_compacted
@@ -26,7 +29,7 @@ def log_facts(hosted: TierablePartition, wall_ms: int) -> LogFacts:
     by_retention = config.is_deleted_by_retention
     return LogFacts(
         wall_ms=wall_ms,
-        log_start_offset=log.log_start_offset,
+        log_start_offset=max(log.log_start_offset, wanted_start),
         local_log_start_offset=log.local_log_start_offset,
         log_end_offset=log.log_end_offset,
         last_stable_offset=last_stable_offset,

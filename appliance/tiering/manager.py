@@ -165,6 +165,18 @@ class TieringManager:
         if led is not None:
             led.end()
 
+    def raise_start(self, topic_id: uuid.UUID, partition: int, offset: int) -> bool:
+        """Raise the start in the manifest, and then, when that is confirmed, in the log (T2, T3).
+
+        False: the partition has nothing to do with the tier; its log is all there is.
+        """
+        led = self._led.get((topic_id, partition))
+        if led is None or not led.is_in_tier:
+            return False
+        led.wanted_start = max(led.wanted_start, offset)
+        self._drive(led)
+        return True
+
     def close(self) -> None:
         """Stop all, for the end of the process."""
         self._closed = True
@@ -197,7 +209,7 @@ class TieringManager:
         if led.ended or self._closed or not led.may_act:
             return
         try:
-            facts = log_facts(led.hosted, self._clock.now_ms())
+            facts = log_facts(led.hosted, self._clock.now_ms(), led.wanted_start)
             self._act(led, led.machine.tick(facts, self._clock.monotonic_ms()))
             self._delete_local(led, facts)
         except InvariantBroken as error:
@@ -355,11 +367,20 @@ class _Led:
         self.calls = calls
         self.upload: tuple[UploadSegment, SegmentUpload] | None = None
         self.attempt: _Attempt | None = None
+        self.wanted_start = 0
+        """What DeleteRecords asked for; the log itself begins there when the manifest does."""
         self.queued = False
         self.ended = False
 
     def __str__(self) -> str:
         return f"{self.hosted.topic}-{self.hosted.partition} (leader epoch {self.machine.leader_epoch})"
+
+    @property
+    def is_in_tier(self) -> bool:
+        """Whether the object store holds records of the partition, or will."""
+        config, log = self.hosted.config, self.hosted.log
+        tiered = config.remote_storage_enable and not config.is_compacted
+        return tiered or self.machine.manifest.version > 0 or log.log_start_offset < log.local_log_start_offset
 
     @property
     def may_act(self) -> bool:

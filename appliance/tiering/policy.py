@@ -369,7 +369,7 @@ class TieringLeader:
         )
         self.state = State.SEEDED
         self._succeeded()
-        return []
+        return [StartAt(self.manifest.start_offset)]
 
     def _uploaded(self, item: SegmentItem) -> list[Effect]:
         """U4: the item is cut at the tiered end; the object may begin earlier."""

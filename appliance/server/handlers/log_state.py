@@ -1,8 +1,6 @@
-"""What a partition's log can tell and be told: OffsetForLeaderEpoch 2-4, DeleteRecords 0-2, DescribeLogDirs 1-5,
-DescribeProducers 0.
+"""What a partition's log can tell: OffsetForLeaderEpoch 2-4, DescribeLogDirs 1-5, DescribeProducers 0.
 
 - OffsetForLeaderEpoch (KIP-320): where a leader epoch ended here, so that a reader finds out what was cut off.
-- DeleteRecords raises the log start; -1 means up to the high watermark.
 - DescribeLogDirs (KIP-113, KIP-827): the one data directory, its partitions, total and free space.
 - DescribeProducers (KIP-664): idempotent producers and open transactions.
 """
@@ -16,12 +14,6 @@ from appliance.base.errors import ErrorCode, KafkaError
 from appliance.partition.fetch_plan import leader_epoch_error
 from appliance.server.context import Broker, Partition
 from appliance.server.requests import Pending, Request
-from appliance.wire.messages.delete_records import (
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-)
 from appliance.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -42,8 +34,6 @@ from appliance.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-
-HIGH_WATERMARK = -1
 
 
 def _leading(broker: Broker, topic: str, partition: int, leader_epoch: int = -1) -> Partition:
@@ -75,34 +65,6 @@ def offset_for_leader_epoch(broker: Broker, request: Request) -> OffsetForLeader
             except KafkaError as error:
                 answer.error_code = error.code
     return response
-
-
-def delete_records(broker: Broker, request: Request) -> DeleteRecordsResponse:
-    body = cast(DeleteRecordsRequest, request.body)
-    response = DeleteRecordsResponse()
-    for topic in body.topics:
-        result = DeleteRecordsTopicResult(name=topic.name)
-        response.topics.append(result)
-        for wanted in topic.partitions:
-            answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
-            result.partitions.append(answer)
-            try:
-                hosted = _leading(broker, topic.name, wanted.partition_index)
-                answer.low_watermark = _delete_up_to(hosted, wanted.offset)
-            except KafkaError as error:
-                answer.error_code = error.code
-    return response
-
-
-def _delete_up_to(hosted: Partition, offset: int) -> int:
-    if not hosted.config.is_deleted_by_retention:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, "records of a compacted topic are not deleted by offset")
-    target = hosted.high_watermark if offset == HIGH_WATERMARK else offset
-    if target < 0 or target > hosted.high_watermark:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if target > hosted.log_start_offset:
-        hosted.raise_log_start(target)
-    return hosted.log_start_offset
 
 
 def describe_log_dirs(broker: Broker, request: Request) -> DescribeLogDirsResponse | Pending:

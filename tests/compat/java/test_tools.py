@@ -133,3 +133,22 @@ def test_log_folders_are_described(server: Server) -> None:
     found = [part for broker in folders["brokers"] for folder in broker["logDirs"] for part in folder["partitions"]]
     size = sum(file.stat().st_size for file in server.partition_folder(topic).glob("*.log"))
     assert [(part["partition"], part["size"], part["offsetLag"]) for part in found] == [(f"{topic}-0", size, 0)]
+
+
+def test_kafka_delete_records_moves_the_beginning(server: Server, tmp_path: Path) -> None:
+    topic = server.new_topic(2)
+    for partition in range(2):
+        produce(server, topic, [b"%d" % number for number in range(10)], partition=partition)
+    offsets = tmp_path / "offsets.json"
+    wanted = [{"topic": topic, "partition": 0, "offset": 4}, {"topic": topic, "partition": 1, "offset": -1}]
+    offsets.write_text(json.dumps({"version": 1, "partitions": wanted}))
+    at = ("--bootstrap-server", server.bootstrap_servers)
+    told = tool("DeleteRecordsCommand", *at, "--offset-json-file", str(offsets))
+    assert f"partition: {topic}-0\tlow_watermark: 4" in told and f"partition: {topic}-1\tlow_watermark: 10" in told
+    starts = rows(tool("GetOffsetShell", *at, "--topic", topic, "--time", "earliest").replace(":", " "))
+    assert sorted(starts) == [[topic, "0", "4"], [topic, "1", "10"]]
+    assert [message.value() for message in read_topic(server, topic, 2)] == [b"%d" % number for number in range(4, 10)]
+    wanted[0]["offset"] = 11
+    offsets.write_text(json.dumps({"version": 1, "partitions": wanted[:1]}))
+    told = tool("DeleteRecordsCommand", *at, "--offset-json-file", str(offsets))
+    assert "OffsetOutOfRange" in told
