@@ -26,7 +26,8 @@ from appliance.log.indexes import (
 from appliance.log.leader_epochs import LeaderEpochCache
 from appliance.log.open_files import DELETED_SUFFIX, OpenFiles, remove_tree
 from appliance.log.producer_snapshot import CorruptSnapshot, snapshot_from_bytes
-from appliance.log.producer_state import ProducerState
+from appliance.log.producer_state import REMEMBERED_BATCHES, ProducerState
+from appliance.log.scan import Tail, check_tail
 from appliance.log.segment import NO_TIMESTAMP, Segment, file_stem
 from appliance.records.batch import BatchHeader
 from appliance.records.control import read_marker
@@ -53,6 +54,10 @@ class RecoveredLog:
     cut_bytes: int = 0
     tail_epochs: list[tuple[int, int]] = field(default_factory=list)
     """(leader epoch, first offset) as the checked batches say."""
+    producers: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
+    """The last headers of each producer in the checked batches."""
+    has_transactions: bool = False
+    """Whether a checked batch is transactional or a marker."""
 
 
 def offset_in_name(name: str) -> int | None:
@@ -103,7 +108,8 @@ def recover_segments(
         if number < first_checked:
             result.segments.append(segment)
             continue
-        if number > first_checked and dense and segment.base_offset != result.end_offset:
+        misplaced = segment.base_offset != result.end_offset if dense else segment.base_offset < result.end_offset
+        if number > first_checked and misplaced:
             logger.warning(
                 "%s: offsets %d to %d are lost above the recovery point %d; the log ends at %d",
                 segment.directory.name,
@@ -142,13 +148,8 @@ class _SegmentScan:
         self.trusted_end = max(recovery_point, segment.base_offset)
         self.clean = clean
         self.found_bad_batch = False
-        self.index = OffsetIndex()
-        self.time_index = TimeIndex()
-        self.position = 0
-        self.next_offset = segment.base_offset
-        self.max_timestamp = NO_TIMESTAMP
-        self.max_timestamp_offset = segment.base_offset
-        self.indexed_position = 0
+        base_offset = segment.base_offset
+        self.tail = Tail(base_offset, segment.index_interval_bytes, base_offset, NO_TIMESTAMP, base_offset)
 
     def run(self, result: RecoveredLog, now_ms: int) -> None:
         segment = self.segment
@@ -158,15 +159,15 @@ class _SegmentScan:
             self._walk_trusted()
         except CorruptBatch as error:
             self.found_bad_batch = True
-            if self.next_offset >= self.trusted_end:
+            if self.tail.next_offset >= self.trusted_end:
                 self._cut(result, error)
             else:
                 # What was flushed stays. Offsets up to the recovery point were given out: the log goes on behind them.
                 result.is_damaged = segment.is_damaged = True
-                self.next_offset = self.trusted_end
+                self.tail.next_offset = self.trusted_end
                 logger.error("%s: damage below the recovery point: %s", segment.path, error)
         if result.checked_from < 0:
-            result.checked_from = self.next_offset
+            result.checked_from = self.tail.next_offset
         if not self.found_bad_batch and not self.clean:
             self._walk_and_check(result)
         self._finish(result, now_ms)
@@ -197,58 +198,57 @@ class _SegmentScan:
         time_index.truncate(index.offsets[-1] + 1 if len(index) else 0)
         if not strictly_rises(time_index.timestamps) or not _agrees(index, segment):
             return
-        self.index, self.time_index = index, time_index
+        self.tail.index, self.tail.time_index = index, time_index
         if len(index):
-            self.position = self.indexed_position = index.positions[-1]
+            self.tail.position = self.tail.indexed_position = index.positions[-1]
         if len(time_index):
-            self.max_timestamp = time_index.timestamps[-1]
-            self.max_timestamp_offset = segment.base_offset + time_index.offsets[-1]
+            self.tail.max_timestamp = time_index.timestamps[-1]
+            self.tail.max_timestamp_offset = segment.base_offset + time_index.offsets[-1]
 
     def _walk_trusted(self) -> None:
         segment = self.segment
-        for position, header in segment.headers(self.position):
+        for position, header in segment.headers(self.tail.position):
             if header.base_offset >= self.trusted_end and not self.clean:
                 return
             self._note(position, header)
 
     def _walk_and_check(self, result: RecoveredLog) -> None:
-        segment = self.segment
-        epochs = result.tail_epochs
+        segment, tail = self.segment, self.tail
+        tail.epochs, tail.producers = result.tail_epochs, result.producers
         try:
-            for position, header, _ in segment.batches(self.position):
-                self._note(position, header)
-                if not epochs or header.partition_leader_epoch > epochs[-1][0]:
-                    epochs.append((header.partition_leader_epoch, header.base_offset))
+            check_tail(segment.disk, segment.open(), tail, segment.size_bytes)
         except CorruptBatch as error:
             self.found_bad_batch = True
             self._cut(result, error)
+        result.has_transactions = result.has_transactions or tail.has_transactions
 
     def _cut(self, result: RecoveredLog, error: CorruptBatch) -> None:
         segment = self.segment
-        result.cut_bytes += segment.size_bytes - self.position
+        result.cut_bytes += segment.size_bytes - self.tail.position
         logger.warning("%s: %s; log cut here", segment.path, error)
-        segment.disk.truncate(segment.open(), self.position)
-        segment.size_bytes = self.position
+        segment.disk.truncate(segment.open(), self.tail.position)
+        segment.size_bytes = self.tail.position
 
     def _note(self, position: int, header: BatchHeader) -> None:
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
-        if position - self.indexed_position > self.segment.index_interval_bytes:
-            self.index.append(header.last_offset - self.segment.base_offset, position)
-            self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.segment.base_offset)
-            self.indexed_position = position
-        self.position = position + header.size_in_bytes
-        self.next_offset = header.next_offset
+        segment, tail = self.segment, self.tail
+        if header.max_timestamp > tail.max_timestamp:
+            tail.max_timestamp, tail.max_timestamp_offset = header.max_timestamp, header.last_offset
+        if position - tail.indexed_position > segment.index_interval_bytes:
+            tail.index.append(header.last_offset - segment.base_offset, position)
+            tail.time_index.append_if_later(tail.max_timestamp, tail.max_timestamp_offset - segment.base_offset)
+            tail.indexed_position = position
+        tail.position = position + header.size_in_bytes
+        tail.next_offset = header.next_offset
 
     def _finish(self, result: RecoveredLog, now_ms: int) -> None:
         segment = self.segment
-        segment.next_offset = result.end_offset = self.next_offset
-        segment.max_timestamp, segment.max_timestamp_offset = self.max_timestamp, self.max_timestamp_offset
+        segment.next_offset = result.end_offset = self.tail.next_offset
+        segment.max_timestamp, segment.max_timestamp_offset = self.tail.max_timestamp, self.tail.max_timestamp_offset
         content = read_file(segment.disk, segment.transaction_index_path) or b""
         aborted = aborted_in_order(content)
-        limit = self.next_offset if self.clean else min(result.checked_from, self.next_offset)
+        limit = self.tail.next_offset if self.clean else min(result.checked_from, self.tail.next_offset)
         kept = [transaction for transaction in aborted if transaction.last_offset < limit]
-        segment.become_active(self.index, self.time_index, kept)
+        segment.become_active(self.tail.index, self.tail.time_index, kept)
         segment.stored_aborted = len(kept) if len(kept) * ABORTED_ENTRY_BYTES == len(content) else -1
         if segment.size_bytes:
             segment.first_append_ms = _first_timestamp(segment, now_ms)
@@ -298,9 +298,20 @@ def recover_producers(directory: Path, log: RecoveredLog, state: ProducerState) 
         if not usable or (offset not in bases and offset != found):
             disk.unlink(path)
     found = max(found, start)
+    # Without transactions the last batches of each producer say all, and the walk that checked them has kept those.
+    replay_end = log.end_offset if log.has_transactions else min(log.checked_from, log.end_offset)
     for segment in log.segments:
-        if segment.next_offset > found:
-            _replay_producers(segment, found, log.checked_from, state)
+        if segment.base_offset >= replay_end and not segment.is_active:
+            if len(segment.aborted) != segment.stored_aborted:
+                segment.has_unstored_indexes = True
+        elif segment.next_offset > found:
+            _replay_producers(segment, found, replay_end, log.checked_from, state)
+    if not log.has_transactions:
+        for headers in log.producers.values():
+            for fields in headers[-REMEMBERED_BATCHES:]:
+                header = BatchHeader(*fields)
+                if header.base_offset >= found:
+                    state.update(header, header.base_offset, header.max_timestamp)
     state.undo.clear()
 
 
@@ -310,10 +321,12 @@ def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
     return [offset for offset in offsets if offset is not None]
 
 
-def _replay_producers(segment: Segment, start: int, checked_from: int, state: ProducerState) -> None:
+def _replay_producers(segment: Segment, start: int, end: int, checked_from: int, state: ProducerState) -> None:
     try:
         position = segment.position_of(start) if start > segment.base_offset else 0
         for at, header in segment.headers(position):
+            if header.base_offset >= end:
+                break
             if header.producer_id < 0 or header.base_offset < start:
                 continue
             if not header.is_control:
