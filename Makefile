@@ -6,7 +6,7 @@ SEEDS ?= 500
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-spark wheel lock clean
+.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale bench-spark wheel lock clean
 
 help:
 	@echo "make setup       check this machine and make .venv from the locked requirements"
@@ -19,6 +19,7 @@ help:
 	@echo "make compat      the tests with unmodified Kafka clients"
 	@echo "make soak        the long tests"
 	@echo "make bench       beside Apache Kafka, figures into docs/benchmarks.md (ARGS=--quick: not quotable)"
+	@echo "make bench-scale 15,500 partitions beside Apache Kafka (ARGS=\"--partitions 2000 --ours-only\")"
 	@echo "make bench-spark the same for Spark"
 	@echo "make wheel       the wheel that terraform/ installs on its nodes, in dist/"
 	@echo "make lock        lock the versions in requirements/ anew"
@@ -62,6 +63,9 @@ soak: setup-test
 
 bench: setup-test
 	.venv/bin/python -m tests.benchmarks.run $(ARGS)
+
+bench-scale: setup-test
+	.venv/bin/python -m tests.benchmarks.scale $(ARGS)
 
 bench-spark: setup-test
 	.venv/bin/python -m tests.benchmarks.spark $(ARGS)

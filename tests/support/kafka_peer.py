@@ -40,11 +40,13 @@ class KafkaPeer:
         properties: Mapping[str, str] | None = None,
         folder: Path | None = None,
         cpus: str = "",
+        start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         """`folder` is kept when given, else a temporary one is used and removed at the end."""
         self.heap = heap
         self.properties = dict(properties or {})
         self.cpus = cpus
+        self.start_timeout_s = start_timeout_s
         self._own_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="kafka-peer-"))
         self.host, self.port = "127.0.0.1", 0
@@ -128,20 +130,20 @@ class KafkaPeer:
 
     def _wait_until_it_answers(self) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self.start_timeout_s
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 raise RuntimeError(f"Apache Kafka ended with {self._process.returncode}: {self.log_text[-2000:]}")
             if brokers_in_metadata(self.host, self.port):
                 return
             time.sleep(0.05)
-        raise RuntimeError(f"Apache Kafka did not answer within {START_TIMEOUT_S} s: {self.log_text[-2000:]}")
+        raise RuntimeError(f"Apache Kafka did not answer within {self.start_timeout_s} s: {self.log_text[-2000:]}")
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         if self._process is not None:
             self._process.terminate()
             try:
-                self._process.wait(STOP_TIMEOUT_S)
+                self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
