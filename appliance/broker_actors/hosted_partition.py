@@ -15,11 +15,14 @@ from appliance.controller.image import PartitionState
 from appliance.log.errors import LogWriteFailed
 from appliance.log.partition_log import PartitionLog
 from appliance.log.producer_state import Duplicate
-from appliance.partition.events import IsrDecided, MinInsyncReplicasSet
+from appliance.partition.events import Effect, IsrDecided, MinInsyncReplicasSet, ProposeIsr
+from appliance.partition.follower import PartitionFollower
 from appliance.partition.leader import PartitionLeader
+from appliance.partition.leader_start import LeaderStart
 from appliance.partition.produce_checks import ANY_AGE_MS, LOG_APPEND_TIME
 from appliance.partition.purgatory import AckPurgatory, Waiter
 from appliance.partition.recompression import AS_PRODUCED
+from appliance.partition.replica_sessions import Followed
 from appliance.records.batch import LENGTH_END, BatchHeader, parse_header, set_log_append_time
 from appliance.server.handlers.produce import INTERNAL_TOPICS
 
@@ -34,6 +37,7 @@ class Ticking(Protocol):
 
     dirty: list[HostedPartition]
     serving: bool
+    soft_lease: bool
     write_refusal: str
     clock: Clock
 
@@ -47,6 +51,12 @@ class Ticking(Protocol):
 
     def went_offline(self, hosted: HostedPartition) -> None: ...
 
+    def advanced(self, hosted: HostedPartition) -> None: ...
+
+    def propose_isr(self, hosted: HostedPartition, isr: tuple[int, ...], partition_epoch: int) -> None: ...
+
+    def metadata_wanted(self, hosted: HostedPartition, leader_epoch: int) -> None: ...
+
 
 class Leadership(NamedTuple):
     """How this broker began to lead."""
@@ -55,6 +65,7 @@ class Leadership(NamedTuple):
     started_ms: int
     """Of the monotonic clock."""
     replica_lag_time_max_ms: int
+    lease_ms: int = 0
 
 
 class HostedPartition:
@@ -69,7 +80,10 @@ class HostedPartition:
         "broker_id",
         "bytes_in",
         "config",
+        "cutting",
         "dirty",
+        "followed_by",
+        "follower",
         "high_watermark",
         "is_leader",
         "leader",
@@ -81,6 +95,8 @@ class HostedPartition:
         "plain",
         "records_in",
         "recovering",
+        "start",
+        "superseded_by",
         "tiered_end",
         "topic",
         "topic_id",
@@ -112,6 +128,16 @@ class HostedPartition:
         self.is_leader = False
         self.recovering = False
         """Leading, but it must read and claim the tier's manifest before it serves."""
+        self.start: LeaderStart | None = None
+        """Leading, but an earlier leader may still be answering (P1)."""
+        self.superseded_by = -1
+        """The highest leader epoch that another broker has named (P2)."""
+        self.follower: PartitionFollower | None = None
+        """Set while this replica follows a leader."""
+        self.followed_by: list[Followed] = []
+        """Places in the fetch sessions of followers, told of every change."""
+        self.cutting = False
+        """A helper thread truncates the log: nobody else may touch it."""
         self.offline = ""
         """Why the partition is out of service; empty while it is not."""
         self.log_end_offset = log.log_end_offset
@@ -160,23 +186,88 @@ class HostedPartition:
 
     def refusal(self) -> ErrorCode:
         """NONE while this broker serves the partition as its leader, else the error for clients."""
-        if self.plain or (self.is_leader and not self.offline and not self.recovering and self._host.serving):
+        if self.plain or (self.is_leader and self._host.serving and self._may_serve()):
             return ErrorCode.NONE
         if self.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+    def _may_serve(self) -> bool:
+        """Whether the leader may answer clients, if the broker may."""
+        return (
+            not self.offline
+            and not self.recovering
+            and self.start is None
+            and self.superseded_by <= self.leader_epoch
+            and (not self._host.soft_lease or self.has_healthy_isr())
+        )
+
+    def has_healthy_isr(self) -> bool:
+        """B8: the others in sync have all fetched here so lately that none of them can have begun to lead."""
+        leader, leadership = self.leader, self._leadership
+        if leader is None or leadership is None or not leader.enough_in_sync:
+            return False
+        heard_since_ms = self._host.clock.monotonic_ms() - leadership.lease_ms
+        heard = {
+            followed.session.replica_id
+            for followed in self.followed_by
+            if followed.matched
+            and followed.current_leader_epoch == self.leader_epoch
+            and followed.session.healthy_since_ms > heard_since_ms
+        }
+        return all(replica_id == self.broker_id or replica_id in heard for replica_id in leader.isr)
+
     # Leadership and configuration
 
-    def lead(self, state: PartitionState, now_ms: int, replica_lag_time_max_ms: int, recovering: bool) -> None:
-        """Lead from now on, in a new leader epoch."""
+    def lead(
+        self,
+        state: PartitionState,
+        now_ms: int,
+        replica_lag_time_max_ms: int,
+        recovering: bool,
+        start: LeaderStart | None = None,
+        lease_ms: int = 0,
+    ) -> None:
+        """Lead from now on, in a new leader epoch; serve once `start` is over."""
         invariant(state.leader_epoch > self.leader_epoch, f"{self!r} was to lead in epoch {state.leader_epoch} again")
         self._end_leadership()
         self.leader_epoch = state.leader_epoch
         self.is_leader = True
         self.recovering = recovering
+        self.start = start
+        self.follower = None
         self.log.leader_epochs.assign(state.leader_epoch, self.log_end_offset)
-        self._begin_leadership(Leadership(state, now_ms, replica_lag_time_max_ms))
+        self._begin_leadership(Leadership(state, now_ms, replica_lag_time_max_ms, lease_ms))
+
+    def begun(self) -> None:
+        """Nobody else can be answering any more: serve."""
+        self.start = None
+        self.reconsider()
+        self.wake()
+
+    def superseded(self, leader_epoch: int) -> None:
+        """P2: somebody knows of a newer leader epoch: stop serving until the metadata says what it is."""
+        if leader_epoch > self.superseded_by:
+            self.superseded_by = leader_epoch
+            self.plain = False
+            self.acks.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.wake()
+            self._host.metadata_wanted(self, leader_epoch)
+
+    def follow(self, follower: PartitionFollower) -> None:
+        """Follow a leader from now on."""
+        self.leader_epoch = max(self.leader_epoch, follower.leader_epoch)
+        # An epoch in which this replica led and wrote nothing is no part of its history.
+        self.log.leader_epochs.truncate_from_end(self.log_end_offset)
+        self.follower = follower
+
+    def was_cut(self) -> None:
+        """The log was truncated or begun anew."""
+        self.log_end_offset = self.log.log_end_offset
+        self.high_watermark = min(self.high_watermark, self.log_end_offset)
+        if self.follower is not None:
+            self.high_watermark = self.follower.cut(self.log.log_start_offset, self.log_end_offset)
+        self.wake()
 
     def _begin_leadership(self, leadership: Leadership) -> None:
         state = leadership.state
@@ -206,19 +297,50 @@ class HostedPartition:
         self._host.write_now(self)
         self.is_leader = False
         self.recovering = False
+        self.start = None
         self.leader = None
+        self.follower = None
         self._leadership = None
         self.plain = False
-        self.acks.fail_all()
+        self.acks.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.wake()
 
     def isr_decided(self, state: PartitionState, now_ms: int) -> None:
         """The committed record of the partition changed within this leader epoch."""
         if self.leader is not None and self._leadership is not None:
             self._leadership = self._leadership._replace(state=state)
-            self.leader.handle(IsrDecided(state.isr, state.partition_epoch, state.replicas), now_ms)
-            self._advance(self.leader.high_watermark)
-            self.wake()
+            self.isr_answered(state.isr, state.partition_epoch, state.replicas, now_ms)
+
+    def isr_answered(self, isr: tuple[int, ...], partition_epoch: int, replicas: tuple[int, ...], now_ms: int) -> None:
+        """The ISR is committed, as the metadata or the answer to AlterPartition say."""
+        leader = self.leader
+        if leader is None:
+            return
+        leader.handle(IsrDecided(isr, partition_epoch, replicas), now_ms)
+        self._advance(leader.high_watermark)
+        if not leader.enough_in_sync:
+            # The high watermark stands still from here on: those who wait for it are told why.
+            self.acks.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        self.reconsider()
+        self.wake()
+
+    def follower_fetched(self, replica_id: int, broker_epoch: int, offset: int, now_ms: int) -> None:
+        """A follower whose history matches has everything before `offset`."""
+        leader = self.leader
+        if leader is None:
+            return
+        high_watermark = leader.follower_fetched(replica_id, broker_epoch, offset, now_ms)
+        if high_watermark > self.high_watermark:
+            self._advance(high_watermark)
+            self._host.advanced(self)
+        if replica_id not in leader.isr:
+            self.act(leader.caught_up(replica_id))
+
+    def act(self, effects: list[Effect]) -> None:
+        """Do what the leader machine asks for."""
+        for effect in effects:
+            if isinstance(effect, ProposeIsr):
+                self._host.propose_isr(self, effect.isr, effect.partition_epoch)
 
     def configure(self, config: TopicConfig, now_ms: int) -> None:
         """The topic has other configs now."""
@@ -235,8 +357,8 @@ class HostedPartition:
             self.leader is not None
             and self._host.serving
             and not self._host.write_refusal
-            and not self.offline
-            and not self.recovering
+            and self._may_serve()
+            and (not self._host.soft_lease or len(self.leader.replicas) == 1)
             and self.leader.enough_in_sync
             and self.config.message_timestamp_type != LOG_APPEND_TIME
             and self.config.message_timestamp_before_max_ms >= ANY_AGE_MS
@@ -321,6 +443,8 @@ class HostedPartition:
             high_watermark = self.leader.appended(end)
             if high_watermark > self.high_watermark:
                 self._advance(high_watermark)
+        elif self.follower is not None:
+            self.high_watermark = self.follower.appended(end)
         if self._staged_internal:
             staged, self._staged_internal = self._staged_internal, []
             for base_offset, required_offset, on_committed in staged:
@@ -363,6 +487,8 @@ class HostedPartition:
     def _durable_to(self, offset: int) -> None:
         """Everything below `offset` survives a power cut: now it may be acknowledged and read."""
         if self.leader is None:
+            if self.follower is not None:
+                self.high_watermark = self.follower.appended(max(offset, self.follower.log_end_offset))
             return
         high_watermark = self.leader.appended(max(offset, self.leader.log_end_offset))
         if high_watermark > self.high_watermark:
@@ -380,6 +506,9 @@ class HostedPartition:
         if self.waiters:
             for waiter in list(self.waiters):
                 waiter.woken(self)
+        if self.followed_by:
+            for followed in self.followed_by:
+                followed.changed()
 
     def go_offline(self, reason: str) -> None:
         """We did something wrong, or the disk did: nothing of this partition is believed any more."""
@@ -420,5 +549,5 @@ class _InternalAck:
     def committed(self) -> None:
         self._on_committed(ErrorCode.NONE, self._base_offset)
 
-    def failed(self) -> None:
-        self._on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    def failed(self, error: ErrorCode) -> None:
+        self._on_committed(error, -1)

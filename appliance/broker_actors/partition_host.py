@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
 from appliance.base.background import Background
 from appliance.base.clock import Clock
@@ -18,8 +19,44 @@ from appliance.controller.records import LeaderRecoveryState
 from appliance.log.errors import LogWriteFailed
 from appliance.log.log_manager import DirectoryState, LogManager
 from appliance.log.partition_log import PartitionLog
+from appliance.partition.leader_start import LeaderStart
 
 _log = logging.getLogger(__name__)
+
+
+class Replication(Protocol):
+    """What lets replicas follow each other (`broker_actors/replica_manager.py`)."""
+
+    def led(self, hosted: HostedPartition, state: PartitionState) -> None:
+        """This broker leads the partition in a new epoch; it may have to wait before it serves."""
+
+    def followed(self, hosted: HostedPartition, state: PartitionState) -> None:
+        """Another broker leads, or nobody does."""
+
+    def left(self, hosted: HostedPartition) -> None:
+        """The partition is offline, or not this broker's any more."""
+
+    def propose_isr(self, hosted: HostedPartition, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """Ask the controller for this ISR."""
+
+    def start_of(self, hosted: HostedPartition, state: PartitionState) -> LeaderStart | None:
+        """What a new leader has to wait for; None when for nothing."""
+
+
+class Alone:
+    """Replication where each partition has one replica."""
+
+    def led(self, hosted: HostedPartition, state: PartitionState) -> None: ...
+
+    def followed(self, hosted: HostedPartition, state: PartitionState) -> None: ...
+
+    def left(self, hosted: HostedPartition) -> None: ...
+
+    def propose_isr(self, hosted: HostedPartition, isr: tuple[int, ...], partition_epoch: int) -> None: ...
+
+    def start_of(self, hosted: HostedPartition, state: PartitionState) -> LeaderStart | None:
+        return None
+
 
 OnLeadership = Callable[[HostedPartition, bool], None]
 """Gets a partition of the topic asked for, and whether this broker leads it from now on."""
@@ -65,6 +102,9 @@ class PartitionHost:
         """Partitions with staged batches."""
         self.serving = False
         """Whether this broker holds a lease and is not fenced."""
+        self.soft_lease = False
+        """Whether the controller had no proof from the store when it gave the lease (B8)."""
+        self.replication: Replication = Alone()
         self.write_refusal = ""
         """Why nothing is written now (a full disk); empty otherwise."""
         self.must_recover = False
@@ -73,6 +113,8 @@ class PartitionHost:
         self.begin_tick = begin_tick
         self.write_errors = 0
         self._background = background
+        self._advanced: dict[HostedPartition, None] = {}
+        """Partitions whose high watermark followers have moved in this tick."""
         self._opening: set[tuple[uuid.UUID, int]] = set()
         self._on_leadership: dict[str, list[OnLeadership]] = {}
         self._watchers: list[tuple[Callable[[HostedPartition], None], Callable[[HostedPartition], None]]] = []
@@ -107,7 +149,7 @@ class PartitionHost:
         self._on_leadership.setdefault(topic, []).append(callback)
         hosted_topic = self.by_name.get(topic)
         for hosted in list(hosted_topic.partitions.values()) if hosted_topic is not None else []:
-            if hosted.is_leader:
+            if hosted.is_leader and hosted.start is None:
                 callback(hosted, True)
 
     def watch(self, leading: Callable[[HostedPartition], None], stopped: Callable[[HostedPartition], None]) -> None:
@@ -123,6 +165,8 @@ class PartitionHost:
     def end_of_tick(self) -> None:
         """Write what was staged, one write for each partition; then wake those who wait."""
         dirty = self.dirty
+        if self._advanced:
+            self._wake_advanced()
         if not dirty:
             return
         self.dirty = []
@@ -131,6 +175,25 @@ class PartitionHost:
                 self._write(hosted)
         for hosted in dirty:
             hosted.wake()
+
+    def advanced(self, hosted: HostedPartition) -> None:
+        """Followers have moved the high watermark: readers look again at the end of the tick."""
+        if not self._advanced:
+            self.begin_tick()
+        self._advanced[hosted] = None
+
+    def _wake_advanced(self) -> None:
+        advanced, self._advanced = self._advanced, {}
+        for hosted in advanced:
+            if not hosted.dirty:
+                hosted.wake()
+
+    def propose_isr(self, hosted: HostedPartition, isr: tuple[int, ...], partition_epoch: int) -> None:
+        self.replication.propose_isr(hosted, isr, partition_epoch)
+
+    def metadata_wanted(self, hosted: HostedPartition, leader_epoch: int) -> None:
+        # The feed is a long poll: the image that says so is on its way.
+        _log.warning("%r: another broker knows of leader epoch %d; not serving it any more", hosted, leader_epoch)
 
     def write_now(self, hosted: HostedPartition) -> None:
         """Write one partition's staged batches before the tick ends; its place on the list then means nothing."""
@@ -186,9 +249,31 @@ class PartitionHost:
         for hosted in list(self):
             hosted.reconsider()
 
+    def set_soft_lease(self, soft: bool) -> None:
+        """Whether the lease is a soft one, under which only partitions with a healthy ISR are served (B8)."""
+        if soft != self.soft_lease:
+            self.soft_lease = soft
+            self._reconsider_all()
+
     def went_offline(self, hosted: HostedPartition) -> None:
         self.generation += 1
+        self.replication.left(hosted)
         self._tell(hosted, leads=False)
+
+    def begun(self, hosted: HostedPartition) -> None:
+        """The leader need not wait for earlier ones any more: coordinators may load."""
+        hosted.begun()
+        self.generation += 1
+        for callback in self._on_leadership.get(hosted.topic, ()):
+            callback(hosted, True)
+
+    def cut_done(self, hosted: HostedPartition) -> None:
+        """A helper thread has let go of the log: catch up with what the metadata has said meanwhile."""
+        state = self.image.partition_by_id(hosted.topic_id, hosted.partition)
+        if self.get_by_id(hosted.topic_id, hosted.partition) is not hosted:
+            self._delete_log(hosted.topic_partition)
+        elif state is not None:
+            self._follow_leadership(hosted, state)
 
     # Metadata
 
@@ -241,11 +326,16 @@ class PartitionHost:
 
     def _follow_leadership(self, hosted: HostedPartition, state: PartitionState) -> None:
         now_ms = self.clock.monotonic_ms()
+        if hosted.cutting:
+            # `cut_done` comes back to this.
+            return
         if state.leader != self.broker_id:
             if hosted.is_leader:
                 hosted.stop_leading(state.leader_epoch)
                 self.generation += 1
                 self._tell(hosted, leads=False)
+            if not hosted.offline:
+                self.replication.followed(hosted, state)
             return
         if hosted.offline:
             return
@@ -255,6 +345,7 @@ class PartitionHost:
             return
         if state.leader_epoch <= hosted.leader_epoch:
             return
+        self.replication.left(hosted)
         if state.leader_epoch < hosted.log.leader_epochs.latest:
             hosted.go_offline(
                 f"its log knows leader epoch {hosted.log.leader_epochs.latest}, above {state.leader_epoch} in the "
@@ -268,16 +359,20 @@ class PartitionHost:
         )
         if was_leader:
             self._tell(hosted, leads=False)
-        hosted.lead(state, now_ms, self.config.get("replica.lag.time.max.ms"), recovering)
+        start = self.replication.start_of(hosted, state)
+        lag_ms, lease_ms = self.config.get("replica.lag.time.max.ms"), self.config.get("broker.lease.ms")
+        hosted.lead(state, now_ms, lag_ms, recovering, start, lease_ms)
         hosted.reconsider()
         self.generation += 1
         self._tell(hosted, leads=True)
+        self.replication.led(hosted, state)
 
     def _tell(self, hosted: HostedPartition, *, leads: bool) -> None:
         for leading, stopped in self._watchers:
             (leading if leads else stopped)(hosted)
-        for callback in self._on_leadership.get(hosted.topic, ()):
-            callback(hosted, leads)
+        if not leads or hosted.start is None:
+            for callback in self._on_leadership.get(hosted.topic, ()):
+                callback(hosted, leads)
 
     # Opening and removing
 
@@ -370,9 +465,11 @@ class PartitionHost:
         if hosted.is_leader:
             hosted.stop_leading(hosted.leader_epoch)
             self._tell(hosted, leads=False)
+        self.replication.left(hosted)
         self.write_now(hosted)
         hosted.wake()
-        self._delete_log(hosted.topic_partition)
+        if not hosted.cutting:
+            self._delete_log(hosted.topic_partition)
 
     def _delete_log(self, topic_partition: TopicPartition) -> None:
         try:

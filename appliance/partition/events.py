@@ -1,4 +1,4 @@
-"""What a partition's leader is told, and what it asks for."""
+"""What a partition's leader and followers are told, and what they ask for."""
 
 from __future__ import annotations
 
@@ -46,11 +46,18 @@ class MinInsyncReplicasSet:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicasFenced:
+    """These replicas are fenced, stop, or are not registered; all others are well."""
+
+    replica_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
 
-Event = Appended | FollowerFetched | IsrDecided | IsrRefused | MinInsyncReplicasSet | Tick
+Event = Appended | FollowerFetched | IsrDecided | IsrRefused | MinInsyncReplicasSet | ReplicasFenced | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +84,62 @@ class Refuse:
 
 
 Effect = AdvanceHighWatermark | ProposeIsr | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    """What a leader answered to a follower's fetch for one partition."""
+
+    leader_epoch: int
+    """In which the follower had asked."""
+    fetch_offset: int
+    error: ErrorCode
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    diverging_epoch: int = -1
+    diverging_end_offset: int = -1
+    has_records: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTo:
+    """Cut the log: what lies at or above `offset` is not the leader's."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartAnew:
+    """Throw the log away and begin, empty, at `offset`: the leader has nothing below it any more."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartFromTier:
+    """Below the leader's disk only the object store has the records: begin where it says."""
+
+    leader_log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFetched:
+    """Append the records of the answer as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseLogStart:
+    """Records below `offset` are gone for every reader."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLater:
+    """Do not ask for this partition before `delay_ms` have passed."""
+
+    delay_ms: int
+    reason: ErrorCode
+
+
+FollowerEffect = TruncateTo | StartAnew | StartFromTier | AppendFetched | RaiseLogStart | FetchLater

@@ -22,6 +22,7 @@ from appliance.partition.events import (
     MinInsyncReplicasSet,
     ProposeIsr,
     Refuse,
+    ReplicasFenced,
     Tick,
 )
 
@@ -75,6 +76,8 @@ class PartitionLeader:
     proposed_isr: tuple[int, ...] = ()
     """What was asked for at the present partition epoch and may have been committed; empty when nothing was."""
     proposal_in_flight: bool = False
+    fenced: tuple[int, ...] = ()
+    """Replicas that may not be in the ISR now, whatever they have."""
     _others_end: int = field(init=False, default=_NOBODY_ELSE)
 
     def __post_init__(self) -> None:
@@ -120,6 +123,10 @@ class PartitionLeader:
             self._others_changed()
         return self.appended(self.log_end_offset)
 
+    def caught_up(self, replica_id: int) -> list[Effect]:
+        """A follower that is not in sync has fetched: what is to be asked for, if it may join (P6)."""
+        return [] if replica_id in self.isr else self._propose_with(replica_id)
+
     # Everything, as events and effects.
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
@@ -145,6 +152,10 @@ class PartitionLeader:
                 self.min_insync_replicas = min_insync_replicas
                 self._others_changed()
                 self.appended(self.log_end_offset)
+            case ReplicasFenced(replica_ids):
+                self.fenced = replica_ids
+                if any(replica_id in replica_ids for replica_id in self.max_isr):
+                    effects = self._propose_without_laggards(now_ms)
             case Tick():
                 effects = self._propose_without_laggards(now_ms)
             case _:
@@ -196,16 +207,16 @@ class PartitionLeader:
     def _propose_with(self, replica_id: int) -> list[Effect]:
         """Ask for a follower that has caught up to be taken into the ISR (P6)."""
         follower = self.followers[replica_id]
-        if self.proposal_in_flight or replica_id in self.max_isr:
+        if self.proposal_in_flight or replica_id in self.max_isr or replica_id in self.fenced:
             return []
         if follower.end_offset < max(self.high_watermark, self.epoch_start_offset):
             return []
         return self._propose((*self.isr, replica_id))
 
     def _propose_without_laggards(self, now_ms: int) -> list[Effect]:
-        """Ask for the ISR without those that were not caught up for `replica.lag.time.max.ms`.
+        """Ask for the ISR without those that are fenced, or were not caught up for `replica.lag.time.max.ms`.
 
-        The others keep counting until the commit is known. After a refusal, this also sends again what is wanted now.
+        They keep counting until the commit is known. After a refusal, this also sends again what is wanted now.
         """
         if self.proposal_in_flight:
             return []
@@ -218,9 +229,12 @@ class PartitionLeader:
 
     def _lags(self, replica_id: int, now_ms: int) -> bool:
         follower = self.followers.get(replica_id)
-        if follower is None:
+        if follower is None or replica_id in self.fenced:
             return True
         if follower.end_offset == self.log_end_offset:
+            # In a fetch session one that has all does not name the partition any more: its time begins with the next
+            # record that it does not fetch.
+            follower.caught_up_ms = now_ms
             return False
         return now_ms - follower.caught_up_ms > self.replica_lag_time_max_ms
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+from appliance.base.errors import ErrorCode
+
 
 class Waiter(Protocol):
     """A long poll."""
@@ -22,8 +24,8 @@ class AckWaiter(Protocol):
     def committed(self) -> None:
         """The high watermark has passed them, in the leader epoch they were appended in."""
 
-    def failed(self) -> None:
-        """The partition stopped leading before."""
+    def failed(self, error: ErrorCode) -> None:
+        """The partition stopped leading before, or too few replicas are in sync."""
 
 
 class AckPurgatory:
@@ -49,7 +51,7 @@ class AckPurgatory:
         while waiting and waiting[0][0] <= high_watermark:
             waiting.popleft()[1].committed()
 
-    def fail_all(self) -> None:
+    def fail_all(self, error: ErrorCode) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _, waiter in waiting:
-            waiter.failed()
+            waiter.failed(error)

@@ -347,15 +347,15 @@ class _Place:
     def wait(self) -> None:
         hosted = cast(Partition, self._result.hosted)
         if hosted.leader is None:
-            self.failed()
+            self.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             hosted.acks.wait(self._result.required_offset, self)
 
     def committed(self) -> None:
         self._finish(ErrorCode.NONE)
 
-    def failed(self) -> None:
-        self._finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    def failed(self, error: ErrorCode) -> None:
+        self._finish(error)
 
     def time_out(self) -> None:
         self._finish(ErrorCode.REQUEST_TIMED_OUT)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from appliance.base.errors import ErrorCode
 from appliance.partition.purgatory import AckPurgatory
 
 
@@ -10,8 +11,8 @@ class Waiter:
     def committed(self) -> None:
         self.outcome += "committed"
 
-    def failed(self) -> None:
-        self.outcome += "failed"
+    def failed(self, error: ErrorCode) -> None:
+        self.outcome += error.name
 
 
 def test_waiters_are_served_when_the_high_watermark_reaches_them() -> None:
@@ -32,6 +33,6 @@ def test_all_fail_once_when_the_leader_steps_down() -> None:
     purgatory = AckPurgatory()
     waiter = Waiter()
     purgatory.wait(10, waiter)
-    purgatory.fail_all()
+    purgatory.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     purgatory.advanced(10)
-    assert waiter.outcome == "failed"
+    assert waiter.outcome == "NOT_LEADER_OR_FOLLOWER"
