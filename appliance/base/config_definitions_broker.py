@@ -23,7 +23,6 @@ _ROLES = "`appliance up` decides which process is a broker and which a controlle
 _NO_QUORUM = "the metadata log lies in the object store, there is no quorum of controllers"
 _ONE_LOOP = "each broker is one process with one event loop"
 _SYSTEM_BUFFERS = "the operating system sizes the buffer"
-_FIXED = "the limit is fixed at its default"
 _ONE_CHECKPOINT = "written together with the high watermarks, by `replica.high.watermark.checkpoint.interval.ms`"
 _NO_CLEANER = "compaction is not there yet"
 _NO_REPLICATION = "partitions have one replica for now"
@@ -122,7 +121,6 @@ _SERVER = (
         2000,
         "How many partitions one answer of DescribeTopicPartitions holds.",
         low=1,
-        no_effect=_FIXED,
     ),
     row(
         "socket.request.max.bytes",
@@ -167,7 +165,7 @@ _SERVER = (
         low=1,
         importance=HIGH,
     ),
-    row("fetch.max.bytes", INT, 55 << 20, "The most that one fetch gives, in bytes.", low=1024, no_effect=_FIXED),
+    row("fetch.max.bytes", INT, 55 << 20, "The most that one fetch gives, in bytes.", low=1024),
     row("request.timeout.ms", INT, 30_000, "How long a broker waits for the controller's answer.", importance=HIGH),
     row(
         "metric.reporters",

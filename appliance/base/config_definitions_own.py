@@ -108,6 +108,13 @@ _LIMITS = (
         "A data directory that was full takes writes again when this much is free.",
         0,
     ),
+    _own(
+        "min.incremental.fetch.session.eviction.ms",
+        LONG,
+        120_000,
+        "How long a fetch session keeps its place after it was used (KIP-227), while others want one.",
+        0,
+    ),
     _own("log.stray.keep.ms", LONG, DAY_MS, "How long a log that no topic owns any more is kept.", 0),
     _own(
         "connection.max.in.flight.requests",

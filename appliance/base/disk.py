@@ -49,6 +49,17 @@ class Disk(Protocol):
     def free_bytes(self, path: Path) -> int: ...
 
 
+class Pages(Protocol):
+    """Where pieces of files are read from: a `Disk`, or only what is in memory of one."""
+
+    def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        """Raises: WouldWait."""
+
+
+class WouldWait(BlockingIOError):
+    """The disk has to be read for this, and whoever asks must not wait for it."""
+
+
 class SystemDisk:
     """The file system of this host."""
 

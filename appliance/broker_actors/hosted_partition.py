@@ -535,6 +535,7 @@ class HostedPartition:
         """Records below `offset` are gone for every reader (DeleteRecords, retention)."""
         self.log.raise_log_start(offset)
         self.wake()
+        self.wake()
 
 
 class _InternalAck:

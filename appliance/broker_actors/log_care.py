@@ -171,7 +171,7 @@ def retain(hosted: HostedPartition, now_ms: int) -> None:
     log = hosted.log
     end = log.retention_deletable(now_ms, hosted.high_watermark)
     if end > log.segments[0].base_offset:
-        log.raise_log_start(end)
+        hosted.raise_log_start(end)
         count = log.delete_local_segments_below(end)
         _log.info("%s-%d: %d segments below offset %d deleted by retention", hosted.topic, hosted.partition, count, end)
 

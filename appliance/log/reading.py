@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from appliance.base.disk import Pages
 from appliance.log.segment import LogSlice, Segment
 from appliance.records.reader import read_records
 
@@ -23,7 +24,12 @@ def segment_at(segments: Sequence[Segment], offset: int) -> int:
 
 
 def read_slice(
-    segments: Sequence[Segment], offset: int, max_bytes: int, max_offset: int, min_one_batch: bool
+    segments: Sequence[Segment],
+    offset: int,
+    max_bytes: int,
+    max_offset: int,
+    min_one_batch: bool,
+    pages: Pages | None = None,
 ) -> LogSlice | None:
     """Whole batches from the one that holds `offset` on, from one segment, none of them at or above `max_offset`.
 
@@ -32,16 +38,17 @@ def read_slice(
 
     Raises:
         CorruptBatch: damage lies between the nearest index entry and the batch.
+        WouldWait: with `pages`, if the disk has to be read to find the batches.
     """
     last = len(segments) - 1
     segment = segments[last]
     number = last if offset >= segment.base_offset else segment_at(segments, offset)
     while number <= last and segments[number].base_offset < max_offset:
         segment = segments[number]
-        position = segment.position_of(offset)
-        end = segment.size_bytes if max_offset >= segment.next_offset else segment.position_of(max_offset)
+        position = segment.position_of(offset, pages)
+        end = segment.size_bytes if max_offset >= segment.next_offset else segment.position_of(max_offset, pages)
         if position < end:
-            cut = segment.end_of_slice(position, position + max_bytes, end, min_one_batch)
+            cut = segment.end_of_slice(position, position + max_bytes, end, min_one_batch, pages)
             if cut == position:
                 return None
             if cut == end:

@@ -6,8 +6,9 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
-from appliance.base.disk import Disk
+from appliance.base.disk import Disk, Pages, WouldWait
 from appliance.log.checkpoints import read_file, write_fully
 from appliance.log.indexes import (
     ABORTED_ENTRY_BYTES,
@@ -199,6 +200,11 @@ class Segment:
             self.stored_aborted = len(self._aborted)
         return self._aborted
 
+    @property
+    def knows_aborted(self) -> bool:
+        """Whether its aborted transactions are in memory."""
+        return self._aborted is not None
+
     def become_active(self, index: OffsetIndex, time_index: TimeIndex, aborted: list[AbortedTransaction]) -> None:
         """Own the indexes from now on, to append to them."""
         self._files.forget_index(self)
@@ -329,11 +335,17 @@ class Segment:
         """(position, header, bytes) of each batch from a position on, crc checked. Raises CorruptBatch on the way."""
         return walk_batches(self.disk, self.open(), position, self.size_bytes, self.base_offset)
 
-    def position_of(self, offset: int) -> int:
+    def must_not_wait(self) -> None:
+        """Raises WouldWait if the file is not open, or its index not in memory."""
+        if self.descriptor < 0 or self._index is None:
+            raise WouldWait(f"{self.path} has to be opened")
+
+    def position_of(self, offset: int, pages: Pages | None = None) -> int:
         """Where the batch begins that holds `offset`, or the next one; the end of the file if none is left.
 
         Raises:
             CorruptBatch: the way there leads over damage.
+            WouldWait: with `pages`, if the disk has to be read.
         """
         position = self.boundaries.get(offset)
         if position is not None:
@@ -342,11 +354,13 @@ class Segment:
             return self.size_bytes
         if offset <= self.base_offset:
             return 0
+        if pages is not None:
+            self.must_not_wait()
         start = self.index.position_before(offset - self.base_offset)
-        position, _ = find_batch(self.disk, self.open(), start, self.size_bytes, offset)
+        position, _ = find_batch(cast("Disk", pages or self.disk), self.open(), start, self.size_bytes, offset)
         return position
 
-    def end_of_slice(self, position: int, limit: int, end: int, min_one_batch: bool) -> int:
+    def end_of_slice(self, position: int, limit: int, end: int, min_one_batch: bool, pages: Pages | None = None) -> int:
         """The last batch end in [position, end] that is not above `limit`; with `min_one_batch` at least the first's.
 
         `position` and `end` are batch boundaries.
@@ -358,11 +372,14 @@ class Segment:
             return self._end_before_damage(position, limit, end, min_one_batch)
         if end <= limit:
             return end
+        if pages is not None:
+            self.must_not_wait()
         descriptor = self.open()
+        disk = cast("Disk", pages or self.disk)
         start = max(position, self.index.position_at_most(limit))
-        cut = last_end_at_most(self.disk, descriptor, start, end, limit)
+        cut = last_end_at_most(disk, descriptor, start, end, limit)
         if cut == position and min_one_batch:
-            _, size = find_batch(self.disk, descriptor, position, end, -1)
+            _, size = find_batch(disk, descriptor, position, end, -1)
             cut += size
         return cut
 

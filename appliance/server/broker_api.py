@@ -25,18 +25,17 @@ from appliance.wire.api import ApiKey
 from appliance.wire.messages.internal_metadata import CONTROLLER_STATUS
 from appliance.wire.messages.internal_status import BROKER_STATUS
 
-SESSION_EVICTION_MS = 120_000
-"""`min.incremental.fetch.session.eviction.ms`: a session that was used later keeps its place."""
-
 
 def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
     """Everything that a client may ask a broker for."""
     sessions = FetchSessions(
-        broker.config.get("max.incremental.fetch.session.cache.slots"), SESSION_EVICTION_MS, broker.new_session_id
+        broker.config.get("max.incremental.fetch.session.cache.slots"),
+        broker.config.get("min.incremental.fetch.session.eviction.ms"),
+        broker.new_session_id,
     )
     return {
         ApiKey.PRODUCE: HandlerEntry(produce.handle, raw=produce_fast.fast_produce(broker), error=produce.failed),
-        ApiKey.FETCH: HandlerEntry(fetch.FetchHandler(sessions).handle),
+        ApiKey.FETCH: HandlerEntry(fetch.FetchHandler(sessions, broker.config.get("fetch.max.bytes")).handle),
         ApiKey.LIST_OFFSETS: HandlerEntry(list_offsets.handle, error=list_offsets.failed),
         ApiKey.METADATA: HandlerEntry(metadata.MetadataHandler().handle, error=metadata.failed),
         ApiKey.API_VERSIONS: HandlerEntry(api_versions.handle),

@@ -36,6 +36,7 @@ class Partition(Protocol):
     """One past the last record on disk."""
     acks: AckPurgatory
     waiters: dict[Waiter, None]
+    """Woken whenever more can be read, and when high watermark, log start or leadership change."""
     tiered_end: int
     """One past the last record that the object store is known to hold."""
     plain: bool

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 
+from appliance.base.disk import WouldWait
+
 PROBE_EVERY_BYTES = 256 * 1024
 WARM_BYTES = 1 << 20
 
@@ -33,6 +35,19 @@ def read_if_cached(descriptor: int, position: int, length: int) -> bytes | None:
         # The rest is not cached, or the file has become shorter: the slow way finds out.
         return None
     return bytes(buffer)
+
+
+class CachedPages:
+    """Reads what lies in the page cache, and raises WouldWait for all else (`appliance.base.disk.Pages`)."""
+
+    def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        data = read_if_cached(descriptor, position, length)
+        if data is None:
+            raise WouldWait(f"{length} bytes at {position} are not in the page cache")
+        return data
+
+
+CACHED_PAGES = CachedPages()
 
 
 def is_cached(descriptor: int, position: int, length: int) -> bool:

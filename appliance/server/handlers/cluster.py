@@ -24,8 +24,6 @@ from appliance.wire.messages.describe_topic_partitions import (
 )
 
 BROKERS_ENDPOINT = 1
-PARTITIONS_MAX = 2_000
-"""`max.request.partition.size.limit`: partitions in one answer to DescribeTopicPartitions."""
 
 
 def describe_cluster(broker: Broker, request: Request) -> DescribeClusterResponse:
@@ -60,7 +58,7 @@ def describe_topic_partitions(broker: Broker, request: Request) -> DescribeTopic
         names = [name for name in names if name >= body.cursor.topic_name]
         if names and names[0] == body.cursor.topic_name:
             first_partition = max(0, body.cursor.partition_index)
-    left = max(1, min(body.response_partition_limit, PARTITIONS_MAX))
+    left = max(1, min(body.response_partition_limit, broker.config.get("max.request.partition.size.limit")))
     for name in names:
         if left <= 0:
             response.next_cursor = CursorResponse(topic_name=name, partition_index=0)
