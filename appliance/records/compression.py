@@ -41,12 +41,16 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _LZ4_PIECE_BYTES = 64 * 1024
+_LZ4_LEVEL_DEFAULT = 9
+_LZ4_LEVEL_MIN = 3
+"""Of the thorough compressor; the library takes lower ones for the fast one."""
+_ZSTD_LEVEL_DEFAULT = 3
 _ZSTD_WINDOW_MAX_BYTES = 1 << 27
 """The window that zstd's own tools accept unasked; Java's too."""
 
 
-def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
-    """The records' bytes, packed.
+def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
+    """The records' bytes, packed; with a level as Kafka's `compression.*.level` counts, or its default.
 
     Raises:
         CorruptBatch: there is no such codec.
@@ -55,16 +59,21 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return zlib.compress(data, wbits=31)
+            return zlib.compress(data, level=-1 if level is None else level, wbits=31)
         case Codec.SNAPPY:
             return _compress_xerial(memoryview(data))
         case Codec.LZ4:
             packed: bytes = lz4.frame.compress(
-                data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+                data,
+                # To Kafka its default, 9, is the fast compressor; all others are levels of the thorough one.
+                compression_level=0 if level is None or level == _LZ4_LEVEL_DEFAULT else max(level, _LZ4_LEVEL_MIN),
+                block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+                block_linked=False,
+                store_size=False,
             )
             return packed
         case Codec.ZSTD:
-            return zstandard.ZstdCompressor(level=3).compress(data)
+            return zstandard.ZstdCompressor(level=_ZSTD_LEVEL_DEFAULT if level is None else level).compress(data)
         case _:
             raise _unknown(codec)
 

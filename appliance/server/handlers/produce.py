@@ -5,8 +5,8 @@
   watermark has passed it in the same leader epoch (NOT_ENOUGH_REPLICAS before, REQUEST_TIMED_OUT after `timeout_ms`),
   acks=0 never: an error then ends the connection, so that the client looks for the leader.
 - One batch of version 2 for each partition; a duplicate of one of the last five of its producer gets the old offset.
-- A batch is a view into the receive buffer until this tick's write. Where `compression.type` asks for another codec, a
-  helper thread packs it anew first.
+- A batch is a view into the receive buffer until this tick's write. Where `compression.type` asks for another codec, or
+  a rule about single records for a look into a large batch, a helper thread does that first.
 v5 log start · v8 record errors (KIP-467) · v10 current leader (KIP-951) · v13 topic ids
 """
 
@@ -18,8 +18,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from appliance.base.errors import ErrorCode, KafkaError
-from appliance.partition.produce_checks import LOG_APPEND_TIME, RecordsRefused, check_produced
-from appliance.partition.recompression import recompressed, wanted_codec
+from appliance.partition.produce_checks import (
+    LOG_APPEND_TIME,
+    OPENED_AT_ONCE_MAX_BYTES,
+    RecordsRefused,
+    check_produced,
+    check_records,
+    must_be_opened,
+)
+from appliance.partition.recompression import repacked, wanted_codec
 from appliance.records.batch import BatchHeader, parse_header
 from appliance.server.connection import Connection, LateAnswer
 from appliance.server.context import Broker, Partition
@@ -49,10 +56,12 @@ _LEADER_HINT_SINCE = 10
 class PartitionResult:
     """What becomes of one partition of a request."""
 
-    __slots__ = ("answer", "base_offset", "header", "hosted", "records", "required_offset")
+    __slots__ = ("answer", "base_offset", "header", "hosted", "is_opened", "records", "required_offset")
 
     def __init__(self, answer: PartitionProduceResponse) -> None:
         self.answer = answer
+        self.is_opened = True
+        """Whether its single records were looked at, where that is asked for."""
         self.hosted: Partition | None = None
         """Set while the outcome hangs on this partition's log."""
         self.header: BatchHeader | None = None
@@ -102,9 +111,9 @@ def handle(broker: Broker, request: Request) -> Struct | Pending | None:
             _guarded(request, result, _check, broker, request, body, topic, data, result, now_ms)
             if result.answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 _hint(broker, request.api_version, topic, result.answer, response)
-    work = [(result, codec) for result in results if (codec := _codec_to_come(result)) is not None]
+    work = [(result, step) for result in results if (step := _helpers_step(result, now_ms)) is not None]
     if work:
-        return _recompress_first(broker, request, response, results, work)
+        return _prepare_first(broker, request, response, results, work)
     _append_all(request, results, now_ms)
     if body.acks == 0:
         _end_after_failure(request, results)
@@ -120,8 +129,8 @@ def _guarded(request: Request, result: PartitionResult, step: Callable[..., None
     except RecordsRefused as error:
         result.fail(error.code, error.message)
         result.answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=error.message)
-            for index in error.record_indexes
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.records
         ]
     except KafkaError as error:
         result.fail(error.code, error.message)
@@ -141,8 +150,12 @@ def _check(
 ) -> None:
     hosted = _find(broker, request.api_version, topic, data.index)
     _check_request(body, hosted)
-    result.header = check_produced(data.records, hosted.config, now_ms, request.api_version)
+    header = result.header = check_produced(data.records, hosted.config, now_ms, request.api_version)
     result.records = cast(memoryview, data.records)
+    if must_be_opened(header, hosted.config, now_ms):
+        result.is_opened = not header.codec and len(result.records) <= OPENED_AT_ONCE_MAX_BYTES
+        if result.is_opened:
+            check_records(result.records, hosted.config, now_ms)
     result.hosted = hosted
 
 
@@ -168,35 +181,47 @@ def _end_after_failure(request: Request, results: list[PartitionResult]) -> None
         request.connection.close(f"acks=0 and {ErrorCode(failed.error_code).name} for partition {failed.index}")
 
 
-def _codec_to_come(result: PartitionResult) -> int | None:
+def _helpers_step(result: PartitionResult, now_ms: int) -> Callable[[bytes], bytes | bytearray] | None:
+    """What a helper thread has to do with the batch before it can be appended: returns the batch to append."""
     if result.hosted is None or result.header is None:
         return None
-    return wanted_codec(result.hosted.config, result.header)
+    config = result.hosted.config
+    codec = wanted_codec(config, result.header)
+    if codec is not None:
+        return lambda batch: repacked(batch, codec, config, now_ms)
+    if result.is_opened:
+        return None
+
+    def opened(batch: bytes) -> bytes:
+        check_records(batch, config, now_ms)
+        return batch
+
+    return opened
 
 
-def _recompress_first(
+def _prepare_first(
     broker: Broker,
     request: Request,
     response: ProduceResponse,
     results: list[PartitionResult],
-    work: list[tuple[PartitionResult, int]],
+    work: list[tuple[PartitionResult, Callable[[bytes], bytes | bytearray]]],
 ) -> Pending:
-    """Let a helper thread pack batches as their topics want them; meanwhile the connection's next requests wait."""
+    """Let a helper thread look into batches, or pack them anew; meanwhile the connection's next requests wait."""
     body = cast(ProduceRequest, request.body)
     pending = request.pending()
     server = request.connection.server
     # The receive buffer is used again before the helper is done.
-    copies = [(bytes(result.records), codec) for result, codec in work]
+    copies = [(bytes(result.records), step) for result, step in work]
     for result in results:
         result.records = memoryview(bytearray(result.records))
 
-    def pack() -> list[bytearray | Exception]:
-        return [_packed(batch, codec) for batch, codec in copies]
+    def prepare() -> list[bytearray | Exception]:
+        return [_prepared(batch, step) for batch, step in copies]
 
-    def packed(made: list[bytearray | Exception] | Exception) -> None:
+    def prepared(made: list[bytearray | Exception] | Exception) -> None:
         batches = [made] * len(work) if isinstance(made, Exception) else made
         for (result, _), batch in zip(work, batches, strict=True):
-            _guarded(request, result, _take_packed, result, batch)
+            _guarded(request, result, _take_prepared, result, batch)
         for result in results:
             if result.hosted is not None and (refusal := result.hosted.refusal()):
                 result.fail(refusal)
@@ -215,19 +240,19 @@ def _recompress_first(
         else:
             pending.answer(response)
 
-    broker.background.run(pack, packed)
+    broker.background.run(prepare, prepared)
     return pending
 
 
-def _packed(batch: bytes, codec: int) -> bytearray | Exception:
+def _prepared(batch: bytes, step: Callable[[bytes], bytes | bytearray]) -> bytearray | Exception:
     """Runs in a helper thread."""
     try:
-        return recompressed(batch, codec)
+        return bytearray(step(batch))
     except Exception as error:
         return error
 
 
-def _take_packed(result: PartitionResult, batch: bytearray | Exception) -> None:
+def _take_prepared(result: PartitionResult, batch: bytearray | Exception) -> None:
     if isinstance(batch, Exception):
         raise batch
     result.records = memoryview(batch)
@@ -248,7 +273,7 @@ def _find(broker: Broker, version: int, topic: TopicProduceData, index: int) -> 
             raise KafkaError(unknown)
         if index >= len(state.partitions) or index < 0:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise KafkaError(broker.partitions.absence_of(state.topic_id, index))
     refusal = hosted.refusal()
     if refusal:
         raise KafkaError(refusal)

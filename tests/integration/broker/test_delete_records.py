@@ -80,7 +80,7 @@ def told(connection: Connection) -> list[object]:
     topic = filled(connection, 3)
     ask(topic, (7, 1), (0, 1), (-1, 0))
     ask(topic, (0, 2), (0, 3))
-    ask(topic, (0, 4), timeout_ms=0)
+    ask(filled(connection, 3, remote_storage_enable="false"), (0, 4), timeout_ms=0)
     answers.append(delete(connection))
     answers.append(delete(connection, ("nobody", 0, 1), ("no/name", 0, 1)))
     return answers
@@ -105,7 +105,14 @@ def test_deleted_records_stay_deleted_when_the_broker_is_killed(tmp_path: Path) 
 
     def start(port: int) -> PartProcess:
         settings = BrokerSettings(
-            1, "127.0.0.1", port, "127.0.0.1", tmp_path / "data", [controller.address], store.as_uri(), properties
+            broker_id=1,
+            host="127.0.0.1",
+            port=port,
+            advertised_host="127.0.0.1",
+            data_dir=tmp_path / "data",
+            controllers=[controller.address],
+            object_store=store.as_uri(),
+            properties=properties,
         )
         broker = PartProcess(settings, tmp_path / "log")
         broker.wait_until_ready()

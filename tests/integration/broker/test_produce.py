@@ -9,7 +9,8 @@ from crc32c import crc32c
 
 from appliance.base.errors import ErrorCode
 from appliance.client.connection import Connection
-from appliance.records.batch import parse_header, split_batches
+from appliance.records.batch import check_batch, parse_header, split_batches
+from appliance.records.reader import read_records
 from appliance.wire.codec import decode_response, encode_request
 from appliance.wire.messages.create_topics import CreatableTopicResult
 from appliance.wire.messages.init_producer_id import InitProducerIdRequest
@@ -118,8 +119,8 @@ def test_bad_batches_are_refused_in_every_way_of_a_request(connection: Connectio
     old_magic[16] = 1
     for records, code in [
         (bytes(crc_differs), ErrorCode.CORRUPT_MESSAGE),
-        (batch_of(b"x")[:-1], ErrorCode.CORRUPT_MESSAGE),
-        (b"not a batch", ErrorCode.CORRUPT_MESSAGE),
+        (batch_of(b"x")[:-1], ErrorCode.INVALID_RECORD),
+        (b"not a batch", ErrorCode.INVALID_RECORD),
         (bytes(count_differs), ErrorCode.INVALID_RECORD),
         (bytes(old_magic), ErrorCode.INVALID_RECORD),
         (batch_of(b"x") + batch_of(b"y"), ErrorCode.INVALID_RECORD),
@@ -282,5 +283,54 @@ def test_a_batch_that_cannot_be_unpacked_is_refused_where_the_topic_wants_anothe
     broken = bytearray(batch_of(b"x" * 1_000, codec=1))
     broken[70:80] = b"\0" * 10
     struct.pack_into(">I", broken, 17, crc32c(memoryview(broken)[21:]))
-    assert produce(connection, topic, bytes(broken)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert produce(connection, topic, bytes(broken)).error_code == ErrorCode.INVALID_RECORD
     assert produce(connection, topic, batch_of(b"x")).error_code == 0
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("configs", [{"cleanup.policy": "compact"}, {"message.timestamp.before.max.ms": "3600000"}])
+def test_large_batches_are_opened_beside_the_loop_and_keep_their_order(
+    cluster: RunningCluster, connection: Connection, configs: dict[str, str], codec: int
+) -> None:
+    topic, producer = new_topic(connection, configs=configs), Producer(connection)
+    numbers = range(12)
+    with connect(cluster) as other:
+        sock = other._socket
+        assert sock is not None
+        for number in numbers:
+            batch = batch_of(
+                *[bytes(400)] * (2, 100)[number % 2],
+                key=b"k",
+                codec=codec,
+                producer_id=producer.producer_id,
+                producer_epoch=0,
+                base_sequence=51 * number - (number % 2) * 49,
+            )
+            sock.sendall(encode_request(produce_request(topic, {0: batch}), 9, number, "t"))
+        answers = [decode_response(ProduceResponse, receive_frame(sock), 9) for _ in numbers]
+    assert [number for number, _ in answers] == list(numbers)
+    assert [one.responses[0].partition_responses[0].error_code for _, one in answers] == [0] * len(numbers)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_log_append_time_is_the_time_of_packed_records_too(connection: Connection, codec: int) -> None:
+    topic = new_topic(connection, configs={"message.timestamp.type": "LogAppendTime"})
+    answer = produce(connection, topic, batch_of(b"x", b"y", timestamp_ms=5, codec=codec))
+    records = fetch(connection, topic, 0).records
+    assert records is not None
+    assert check_batch(records).codec == codec
+    assert [record.timestamp for record in read_records(records)] == [answer.log_append_time_ms] * 2
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 3, 12), ("zstd", 1, 19)])
+def test_the_topic_says_how_hard_to_pack(connection: Connection, codec: str, low: int, high: int) -> None:
+    values = [b"%d %x %d " % (number * 7919, number * 104729, number % 97) * 10 for number in range(2_000)]
+    sizes = []
+    for level in (low, high):
+        configs = {"compression.type": codec, f"compression.{codec}.level": str(level)}
+        topic = new_topic(connection, configs=configs)
+        assert produce(connection, topic, batch_of(*values)).error_code == 0
+        records = fetch(connection, topic, 0).records
+        assert records is not None and values_of(records) == values
+        sizes.append(len(records))
+    assert sizes[0] > sizes[1]

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from appliance.base.config import BrokerConfig, topic_config
-from appliance.partition.recompression import recompressed, wanted_codec
+from appliance.base.errors import ErrorCode, KafkaError
+from appliance.partition.recompression import recompressed, repacked, wanted_codec
 from appliance.records.batch import check_batch, parse_header
 from appliance.records.builder import build_batch
 from appliance.records.errors import CorruptBatch
@@ -39,3 +40,12 @@ def test_a_block_that_cannot_be_unpacked_is_corrupt() -> None:
     batch[70:90] = b"\0" * 20
     with pytest.raises(CorruptBatch):
         recompressed(bytes(batch), 3)
+
+
+def test_what_is_packed_anew_must_still_fit() -> None:
+    config = topic_config({"compression.type": "uncompressed", "max.message.bytes": "1000"}, BrokerConfig())
+    batch = build_batch(RECORDS, codec=1)
+    assert len(batch) < 1_000
+    with pytest.raises(KafkaError) as caught:
+        repacked(batch, 0, config, RECORDS[0][0])
+    assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
