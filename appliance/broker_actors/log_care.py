@@ -6,12 +6,14 @@ The loop only decides; files are written, flushed and unlinked in a helper threa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from appliance.base.background import Background
 from appliance.base.clock import Clock
-from appliance.base.config import BrokerConfig
+from appliance.base.config import BrokerConfig, TopicConfig
+from appliance.base.config_definitions_topic import MAX_LONG
 from appliance.base.errors import KafkaError
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.broker_actors.partition_host import PartitionHost
@@ -27,6 +29,13 @@ UNLINK_INTERVAL_MS = 1_000
 SPACE_INTERVAL_MS = 1_000
 FLUSHES_PER_ROUND_MAX = 100
 """Logs that are flushed in one round; the others have their turn in the next."""
+FLUSH_LOOKS_MAX = 2_000
+"""Logs that are asked each time; where there are more, they take turns. One whose topic has `flush.ms` or
+`flush.messages` is asked each time."""
+SELDOM_FLUSHED_MS = 3_600_000
+"""With a `flush.ms` from here on, some seconds more or less do not matter."""
+PARTITIONS_PER_SLICE = 500
+"""So many are looked at before the loop has its turn again."""
 
 
 class LogCare:
@@ -46,6 +55,7 @@ class LogCare:
         self._clock = clock
         self._background = background
         self._busy: set[str] = set()
+        self._flush_round: deque[HostedPartition] = deque()
         self._closed = False
 
     def start(self) -> None:
@@ -81,6 +91,19 @@ class LogCare:
 
         self._background.run(work, finished)
 
+    def _in_slices(self, work: Callable[[HostedPartition], None], left: deque[HostedPartition] | None = None) -> None:
+        """Do `work` with every partition that is still here when its turn comes."""
+        waiting = deque(self._partitions) if left is None else left
+        for _ in range(min(PARTITIONS_PER_SLICE, len(waiting))):
+            hosted = waiting.popleft()
+            if self._is_here(hosted):
+                work(hosted)
+        if waiting and not self._closed:
+            self._background.schedule(1, lambda: self._in_slices(work, waiting))
+
+    def _is_here(self, hosted: HostedPartition) -> bool:
+        return self._partitions.get_by_id(hosted.topic_id, hosted.partition) is hosted
+
     # Flushes and checkpoints
 
     def _flush_due(self) -> None:
@@ -88,7 +111,7 @@ class LogCare:
             return
         now_ms = self._clock.now_ms()
         prepared: list[tuple[HostedPartition, Flush]] = []
-        for hosted in list(self._partitions):
+        for hosted in self._whose_turn_it_is():
             if len(prepared) == FLUSHES_PER_ROUND_MAX:
                 break
             if hosted.dirty or hosted.offline or hosted.acks_wait_for_flush or not hosted.log.flush_due(now_ms):
@@ -106,6 +129,17 @@ class LogCare:
         if prepared:
             self._once_at_a_time("flush", lambda: _run_flushes(prepared), self._flushed)
 
+    def _whose_turn_it_is(self) -> Iterator[HostedPartition]:
+        for topic in list(self._partitions.by_id.values()):
+            if _asks_for_flushes(next(iter(topic.partitions.values())).config):
+                yield from list(topic.partitions.values())
+        if not self._flush_round:
+            self._flush_round.extend(self._partitions)
+        for _ in range(min(FLUSH_LOOKS_MAX, len(self._flush_round))):
+            hosted = self._flush_round.popleft()
+            if self._is_here(hosted) and not _asks_for_flushes(hosted.config):
+                yield hosted
+
     def _flushed(self, results: list[tuple[HostedPartition, Flush, OSError | None]] | Exception) -> None:
         if isinstance(results, Exception):
             _log.error("logs could not be flushed: %s", results)
@@ -121,9 +155,12 @@ class LogCare:
             return
         write = self._logs.checkpoint(self._partitions.high_watermarks())
 
-        def done(result: Exception | None) -> None:
-            if result is not None:
+        def done(result: list[LogWriteFailed] | Exception) -> None:
+            if isinstance(result, Exception):
                 _log.error("the checkpoints could not be written: %s", result)
+                return
+            for error in result:
+                self._partitions.write_failed(error)
 
         self._once_at_a_time("checkpoint", write, done)
 
@@ -131,7 +168,8 @@ class LogCare:
 
     def _retain(self) -> None:
         now_ms = self._clock.now_ms()
-        for hosted in list(self._partitions):
+
+        def look(hosted: HostedPartition) -> None:
             if hosted.is_leader and not hosted.offline and not hosted.dirty:
                 try:
                     retain(hosted, now_ms)
@@ -140,10 +178,15 @@ class LogCare:
                 except (KafkaError, OSError) as error:
                     _log.error("retention of %s-%d: %s", hosted.topic, hosted.partition, error)
 
+        self._in_slices(look)
+
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
-        for hosted in list(self._partitions):
+
+        def expire(hosted: HostedPartition) -> None:
             hosted.log.expire_producers(now_ms)
+
+        self._in_slices(expire)
 
     def _unlink(self) -> None:
         if "unlink" in self._busy:
@@ -158,7 +201,12 @@ class LogCare:
             self._once_at_a_time("unlink", lambda: self._logs.unlink(paths), done)
 
     def _look_at_space(self) -> None:
-        self._once_at_a_time("space", self._logs.check_space, lambda _: self._partitions.writability_changed())
+        def done(result: list[LogWriteFailed] | Exception) -> None:
+            for error in result if isinstance(result, list) else ():
+                self._partitions.write_failed(error)
+            self._partitions.writability_changed()
+
+        self._once_at_a_time("space", self._logs.check_space, done)
 
 
 def retain(hosted: HostedPartition, now_ms: int) -> None:
@@ -174,6 +222,10 @@ def retain(hosted: HostedPartition, now_ms: int) -> None:
         hosted.raise_log_start(end)
         count = log.delete_local_segments_below(end)
         _log.info("%s-%d: %d segments below offset %d deleted by retention", hosted.topic, hosted.partition, count, end)
+
+
+def _asks_for_flushes(config: TopicConfig) -> bool:
+    return config.flush_ms < SELDOM_FLUSHED_MS or config.flush_messages < MAX_LONG
 
 
 def _run_flushes(

@@ -48,6 +48,7 @@ from appliance.tiering.events import (
 )
 from appliance.tiering.log_source import log_facts, segment_source, waiting_to_be_tiered
 from appliance.tiering.policy import TieringLeader, TieringLimits
+from appliance.tiering.quiet import Quiet, log_rests_ms
 from appliance.tiering.recovery import TierEnd, bring_in_line
 from appliance.tiering.store_calls import StoreCalls
 from appliance.tiering.uploader import SegmentUpload
@@ -56,6 +57,8 @@ REQUESTS_MAX = 16
 """Requests to the store, other than uploads, that one broker has under way."""
 PARTITIONS_PER_SLICE = 50
 """So many partitions are looked at before the event loop gets its turn again."""
+QUIET_PER_SLICE = 2_000
+"""So many are passed over, because nothing has changed."""
 
 _log = logging.getLogger(__name__)
 
@@ -193,8 +196,16 @@ class TieringManager:
             self._go_on()
 
     def _go_on(self) -> None:
-        for _ in range(min(PARTITIONS_PER_SLICE, len(self._pass))):
+        now_ms = self._clock.monotonic_ms()
+        looks = PARTITIONS_PER_SLICE
+        for _ in range(min(QUIET_PER_SLICE, len(self._pass))):
             led = self._pass.popleft()
+            if led.quiet is not None and led.quiet.lasts(led.hosted, now_ms):
+                continue
+            if not looks:
+                self._pass.appendleft(led)
+                break
+            looks -= 1
             try:
                 self._drive(led)
             except Exception as error:
@@ -206,16 +217,26 @@ class TieringManager:
 
     def _drive(self, led: _Led) -> None:
         """Let the machine decide, and do what it says."""
+        led.quiet = None
         if led.ended or self._closed or not led.may_act:
             return
         try:
             facts = log_facts(led.hosted, self._clock.now_ms(), led.wanted_start)
-            self._act(led, led.machine.tick(facts, self._clock.monotonic_ms()))
+            effects = led.machine.tick(facts, self._clock.monotonic_ms())
+            self._act(led, effects)
             self._delete_local(led, facts)
+            if not effects:
+                self._rest(led, facts)
         except InvariantBroken as error:
             self._halt(led, str(error))
         except (OSError, LogWriteFailed) as error:
             _log.warning("%s: tiering cannot use the log: %s", led, error)
+
+    def _rest(self, led: _Led, facts: LogFacts) -> None:
+        now_ms = self._clock.monotonic_ms()
+        until_ms = min(led.machine.rests_until_ms(now_ms), now_ms + log_rests_ms(led.hosted, facts))
+        if until_ms > now_ms:
+            led.quiet = Quiet(led.hosted, until_ms)
 
     def _act(self, led: _Led, effects: list[Effect]) -> None:
         hosted = led.hosted
@@ -336,6 +357,7 @@ class TieringManager:
         return LogRecovered()
 
     def _answered(self, led: _Led, event: Event) -> None:
+        led.quiet = None
         if led.ended or not led.may_act:
             return
         try:
@@ -369,6 +391,8 @@ class _Led:
         self.attempt: _Attempt | None = None
         self.wanted_start = 0
         """What DeleteRecords asked for; the log itself begins there when the manifest does."""
+        self.quiet: Quiet | None = None
+        """Nothing is to be done while it lasts."""
         self.queued = False
         self.ended = False
 

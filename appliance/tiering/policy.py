@@ -68,6 +68,7 @@ from appliance.tiering.manifest import (
     next_version,
 )
 from appliance.tiering.names import PAGE, SEGMENT, ObjectName
+from appliance.tiering.quiet import NEVER_MS
 from appliance.tiering.retention import REMOVED_MAX, expire
 
 UPLOAD_ATTEMPTS_MAX = 5
@@ -174,6 +175,26 @@ class TieringLeader:
             request, self._again = self._again, None
             return effects + self._ask(request)
         return effects + (self._recover(facts) if self.recovering else self._decide(facts, now_ms))
+
+    def rests_until_ms(self, now_ms: int) -> int:
+        """Until when the last tick's facts, if they stay as they were, ask for nothing; `now_ms` when they may."""
+        facts = self._facts
+        if self.state in (State.DEPOSED, State.STOPPED):
+            return NEVER_MS
+        if facts is None or self.recovering or self._open or self._again or self.reason or now_ms < self._wait_until_ms:
+            return now_ms
+        # What is due by size is found with the next retention, as in Apache Kafka.
+        if self.state is State.UNSEEDED:
+            return now_ms + self._limits.retention_interval_ms
+        if facts.closed and facts.closed[-1].next_offset > self.tiered_end:
+            return now_ms
+        until_ms = self._next_retention_ms
+        if self._claimed and self._sweep_at_ms is not None:
+            until_ms = min(until_ms, self._sweep_at_ms)
+        waiting = [entry.removed_at_ms for entry in self.manifest.garbage if entry.name not in self._deleted]
+        if waiting:
+            until_ms = min(until_ms, now_ms + min(waiting) + self._limits.delete_delay_ms - facts.wall_ms)
+        return until_ms
 
     def _roll_is_due(self, facts: LogFacts) -> bool:
         if not facts.copy_enabled or self.recovering or facts.active_first_append_ms is None:
