@@ -31,6 +31,7 @@ from appliance.wire.messages.fetch import FetchRequest, FetchResponse
 REPLICA_STATE_SINCE = 15
 REMOTE_READS_MAX = 4
 """Partitions of one request that are read from the object store; others of them wait for the next request."""
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _turn = attrgetter("turn")
 
 
@@ -281,6 +282,8 @@ class FetchOperation:
         response = FetchResponse()
         if is_incremental and len(self._reads) > 1:
             self._reads = {partition: self._reads[partition] for partition in sorted(self._reads, key=_turn)}
+        unknown: list[PartitionRead] = []
+        """They stand last, as in Kafka's answers."""
         for partition, read in self._reads.items():
             data = read.data
             news = partition.news(data.high_watermark, data.log_start_offset)
@@ -289,6 +292,11 @@ class FetchOperation:
                     continue
                 if read.size:
                     session.served(partition)
+            if data.error_code in _UNKNOWN:
+                unknown.append(read)
+            else:
+                add_partition(self.broker, version, response, read)
+        for read in unknown:
             add_partition(self.broker, version, response, read)
         if context.wants_session:
             self._open_session()
@@ -301,8 +309,6 @@ class FetchOperation:
             session.stop_watching()
             return
         for partition, read in self._reads.items():
-            if read.size:
-                session.served(partition)
             # What happened since it was read: the first request of the session looks at all once more.
             session.changed[partition] = None
             partition.watch(read.hosted)

@@ -157,7 +157,8 @@ class FetchReader:
         pages = None if may_wait else CACHED_PAGES
         found = read_slice(log.segments, partition.fetch_offset, share, end, budget.nothing_yet, pages)
         if found is None or not found.length:
-            read.is_quiet = found is None and share > 0
+            # With the first batch granted there is none up to the visible end; else it may only be too large.
+            read.is_quiet = budget.nothing_yet
             return
         if self._isolation_level == READ_COMMITTED:
             if not may_wait and not all(segment.knows_aborted for segment in log.segments):
