@@ -48,6 +48,9 @@ class Disk(Protocol):
 
     def free_bytes(self, path: Path) -> int: ...
 
+    def total_bytes(self, path: Path) -> int:
+        """Size of the file system that holds `path`."""
+
 
 class Pages(Protocol):
     """Where pieces of files are read from: a `Disk`, or only what is in memory of one."""
@@ -119,3 +122,7 @@ class SystemDisk:
     def free_bytes(self, path: Path) -> int:
         stats = os.statvfs(path)
         return stats.f_bavail * stats.f_frsize
+
+    def total_bytes(self, path: Path) -> int:
+        stats = os.statvfs(path)
+        return stats.f_blocks * stats.f_frsize

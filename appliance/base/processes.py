@@ -49,13 +49,15 @@ class BrokerSettings:
     """0 takes a free one."""
     advertised_host: str
     data_dir: Path
-    """`DIR/broker-<id>`; held by a file lock."""
+    """`DIR/broker-<id>`; held by a file lock. Logs lie here unless `log_dirs` names other directories."""
     controllers: list[str]
     """`host:port` of each controller."""
     object_store: str
     node: str = ""
     """The Ray node (or host) it is placed on; its `broker.rack` unless the properties say otherwise."""
     properties: dict[str, str] = field(default_factory=dict)
+    log_dirs: list[Path] = field(default_factory=list)
+    """Where the logs lie, several disks for instance; empty: in `data_dir`."""
 
 
 @dataclass(slots=True)

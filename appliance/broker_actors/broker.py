@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,8 @@ from appliance.controller.image import MetadataImage
 from appliance.controller.log_reader import CLUSTER_ID
 from appliance.controller.records import Listener, LogState
 from appliance.log.checkpoints import META_PROPERTIES_FILE, read_properties
-from appliance.log.log_manager import LogManager, Shutdown
+from appliance.log.directory_identity import DirectoryLock, Shutdown
+from appliance.log.log_manager import LogManager
 from appliance.server.background import LoopBackground
 from appliance.server.broker_api import broker_handlers
 from appliance.server.handlers.api_versions import served_versions
@@ -163,7 +163,7 @@ class Broker:
             rack=self.config.get("broker.rack") or settings.node or None,
             node=settings.node,
             cluster_id=self.cluster_id,
-            directory_ids=(self.logs.directory_id,),
+            directory_ids=tuple(self.logs.directory_ids),
             log_state=_LOG_STATES[self.logs.last_shutdown],
             data_dir=settings.data_dir,
         )
@@ -214,11 +214,6 @@ class Broker:
         """A random number in [0, 2^31) for a fetch session."""
         return int.from_bytes(self.randomness.random_bytes(4), "big") & 0x7FFFFFFF
 
-    def disk_space(self) -> tuple[int, int]:
-        """Total and free bytes of the data directory's file system. May block."""
-        stats = os.statvfs(self.data_dir)
-        return stats.f_blocks * stats.f_frsize, stats.f_bavail * stats.f_frsize
-
     def create_internal_topic(self, name: str, done: Callable[[ErrorCode], None]) -> None:
         """Create `__consumer_offsets` or another topic of our own, unless it is there; `done` gets the outcome."""
         self.internal_topics.create(name, done)
@@ -253,14 +248,20 @@ class Broker:
 
         def done(result: object) -> None:
             if isinstance(result, Exception):
-                self._failed(UserError(f"the logs in {self.data_dir} cannot be opened: {result}", exit_code=3))
+                failure = result if isinstance(result, UserError) else None
+                self._failed(failure or UserError(f"the logs cannot be opened: {result}", exit_code=3))
                 return
             self._loaded = True
             self.partitions.put_strays_away(self.image)
+            self.partitions.directories.expect(self.image, self.broker_id)
             self._changed.update(self.image.topics_by_id)
             self._apply()
 
-        self.background.run(lambda: self.logs.load_all(lambda topic: self.partitions.config_of(image, topic)), done)
+        def load() -> object:
+            ids = {name: topic.topic_id for name, topic in image.topics.items()}
+            return self.logs.load_all(lambda topic: self.partitions.config_of(image, topic), ids.get)
+
+        self.background.run(load, done)
 
     def _apply(self) -> None:
         self._take_configs()
@@ -365,7 +366,7 @@ def config_of(settings: BrokerSettings) -> BrokerConfig:
     """
     told = {
         "node.id": str(settings.broker_id),
-        "log.dirs": str(settings.data_dir),
+        "log.dirs": ",".join(map(str, settings.log_dirs or [settings.data_dir])),
         "object.store.url": settings.object_store,
     }
     return BrokerConfig({**settings.properties, **told})
@@ -393,17 +394,21 @@ def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
     config = config_of(settings)
     store = open_store(settings.object_store)
     disk, clock = SystemDisk(), SystemClock()
-    cluster_id = _known_cluster_id(disk, settings.data_dir) or _cluster_id(store, handle)
+    directories = settings.log_dirs or [settings.data_dir]
+    cluster_id = _known_cluster_id(disk, directories) or _cluster_id(store, handle)
     if cluster_id is None:
         return
+    # Whoever knows the epoch of an earlier process, which is noted there, must hold its lock.
+    home = _home_of(settings.data_dir) if settings.data_dir not in directories else None
     logs = LogManager(
-        settings.data_dir,
+        directories,
         broker_id=settings.broker_id,
         cluster_id=cluster_id,
         clock=clock,
         disk=disk,
         min_free_bytes=config.get("log.dir.min.free.bytes"),
         producer_id_expiration_ms=config.get("producer.id.expiration.ms"),
+        recovery_threads=config.get("num.recovery.threads.per.data.dir"),
     )
     loop = new_event_loop()
     broker = Broker(settings, config, loop, logs, store, handle, clock=clock)
@@ -419,17 +424,31 @@ def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
     finally:
         broker.close()
         loop.close()
+        if home is not None:
+            home.release()
     if broker.failure is not None:
         raise broker.failure
 
 
-def _known_cluster_id(disk: Disk, data_dir: Path) -> str | None:
-    """The cluster that this directory belongs to; None at its first start."""
+def _known_cluster_id(disk: Disk, directories: Sequence[Path]) -> str | None:
+    """The cluster that the directories belong to; None at their first start."""
+    for directory in directories:
+        try:
+            stored = read_properties(disk, directory / META_PROPERTIES_FILE)
+        except OSError:
+            # The others may be usable; if none is, `LogManager` says so.
+            continue
+        if stored is not None and "cluster.id" in stored:
+            return stored["cluster.id"]
+    return None
+
+
+def _home_of(data_dir: Path) -> DirectoryLock:
+    """Hold the broker's own folder, when its logs lie elsewhere."""
     try:
-        stored = read_properties(disk, data_dir / META_PROPERTIES_FILE)
+        return DirectoryLock(data_dir)
     except OSError as error:
         raise UserError(f"cannot use the data folder {data_dir}: {error.strerror}", exit_code=3) from error
-    return None if stored is None else stored.get("cluster.id")
 
 
 def _cluster_id(store: ObjectStore, handle: ProcessHandle) -> str | None:

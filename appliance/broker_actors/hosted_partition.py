@@ -38,7 +38,6 @@ class Ticking(Protocol):
     dirty: list[HostedPartition]
     serving: bool
     soft_lease: bool
-    write_refusal: str
     clock: Clock
 
     def begin_tick(self) -> None: ...
@@ -101,6 +100,7 @@ class HostedPartition:
         "topic",
         "topic_id",
         "waiters",
+        "write_refusal",
     )
 
     def __init__(
@@ -140,6 +140,8 @@ class HostedPartition:
         """A helper thread truncates the log: nobody else may touch it."""
         self.offline = ""
         """Why the partition is out of service; empty while it is not."""
+        self.write_refusal = ""
+        """Why its data directory takes no writes now; empty while it does. Its host sets it."""
         self.log_end_offset = log.log_end_offset
         self.high_watermark = min(max(high_watermark, log.local_log_start_offset), log.log_end_offset)
         self.tiered_end = 0
@@ -356,7 +358,7 @@ class HostedPartition:
         self.plain = (
             self.leader is not None
             and self._host.serving
-            and not self._host.write_refusal
+            and not self.write_refusal
             and self._may_serve()
             and (not self._host.soft_lease or len(self.leader.replicas) == 1)
             and self.leader.enough_in_sync
@@ -406,8 +408,8 @@ class HostedPartition:
 
     def _prepared(self, batch: memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
         """What the short way has no need of."""
-        if self._host.write_refusal:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._host.write_refusal)
+        if self.write_refusal:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.write_refusal)
         if self.offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.offline)
         if self.config.message_timestamp_type == LOG_APPEND_TIME:

@@ -11,13 +11,14 @@ from typing import Protocol
 from appliance.base.background import Background
 from appliance.base.clock import Clock
 from appliance.base.config import BrokerConfig, TopicConfig, topic_config
-from appliance.base.errors import InvariantBroken
+from appliance.base.errors import ErrorCode, InvariantBroken
 from appliance.base.ids import TopicPartition
+from appliance.broker_actors.data_directories import DataDirectories
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.controller.image import MetadataImage, PartitionState, TopicState
 from appliance.controller.records import LeaderRecoveryState
 from appliance.log.errors import LogWriteFailed
-from appliance.log.log_manager import DirectoryState, LogManager
+from appliance.log.log_manager import LogManager
 from appliance.log.partition_log import PartitionLog
 from appliance.partition.leader_start import LeaderStart
 
@@ -105,8 +106,7 @@ class PartitionHost:
         self.soft_lease = False
         """Whether the controller had no proof from the store when it gave the lease (B8)."""
         self.replication: Replication = Alone()
-        self.write_refusal = ""
-        """Why nothing is written now (a full disk); empty otherwise."""
+        self.directories = DataDirectories(logs)
         self.must_recover = False
         """Whether the log was found unclean or empty, so that what was tiered has to be looked at before serving."""
         self.image = MetadataImage()
@@ -215,19 +215,22 @@ class PartitionHost:
         self._background.run(flush, done)
 
     def write_failed(self, error: LogWriteFailed) -> None:
-        """A log could not be written or flushed: refuse writes while the disk is full, else believe nothing of it."""
+        """A log could not be written or flushed: its data directory is full, or it failed."""
         self.write_errors += 1
-        if self.logs.write_failed(error) is DirectoryState.OFFLINE:
-            for hosted in list(self):
-                hosted.go_offline(f"the data directory failed: {error.message}")
-        self.writability_changed()
+        self.directories.write_failed(error, self)
 
     def writability_changed(self) -> None:
-        """Look whether the data directory takes writes."""
-        refusal = "" if self.logs.accepts_writes else f"the data directory is {self.logs.state.value}"
-        if refusal != self.write_refusal:
-            self.write_refusal = refusal
-            self._reconsider_all()
+        """Look which data directories take writes."""
+        self.directories.look_again(self)
+
+    def absence_of(self, topic: str | uuid.UUID, partition: int) -> ErrorCode:
+        """The error for clients who ask for a partition that there is, but is not open here."""
+        if isinstance(topic, str):
+            state = self.image.topics.get(topic)
+            if state is None:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            topic = state.topic_id
+        return self.directories.absence_of(topic, partition)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """For the checkpoint."""
@@ -408,7 +411,14 @@ class PartitionHost:
 
     def _not_opened(self, state: TopicState, partition: PartitionState, error: Exception) -> None:
         """Try again later, for as long as the partition is this broker's."""
-        _log.error("%s-%d cannot be opened and is tried again: %s", state.name, partition.partition, error)
+        topic_partition = TopicPartition(state.name, partition.partition)
+        if self.directories.could_not_open(topic_partition, state.topic_id, error):
+            self._opening.discard((state.topic_id, partition.partition))
+            self.generation += 1
+            return
+        _log.error("%s cannot be opened and is tried again: %s", topic_partition, error)
+        if isinstance(error, LogWriteFailed):
+            self.write_failed(error)
 
         def again() -> None:
             key = (state.topic_id, partition.partition)
@@ -443,6 +453,8 @@ class PartitionHost:
             topic = self.by_id[state.topic_id] = HostedTopic(state.name, state.topic_id)
             self.by_name[state.name] = topic
         topic.partitions[partition] = hosted
+        hosted.write_refusal = self.directories.refusal_of(log)
+        self.directories.opened(state.topic_id, partition)
         self.generation += 1
         self._follow_leadership(hosted, wanted)
 

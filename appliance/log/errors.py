@@ -7,7 +7,7 @@ from pathlib import Path
 
 from appliance.base.errors import ErrorCode, KafkaError
 
-_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 class OffsetOutOfRange(KafkaError):
@@ -27,7 +27,7 @@ class LogWriteFailed(KafkaError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing}: {error}")
         self.folder = folder
         """Of the log, or the data directory: it tells which directory failed."""
-        self.disk_full = error.errno in _SPACE_ERRORS and cut_back
+        self.disk_full = error.errno in SPACE_ERRORS and cut_back
         """True: writes may work again once there is space. False: take the directory offline, believe nothing."""
 
 

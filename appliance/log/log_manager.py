@@ -1,122 +1,45 @@
-"""All logs of one broker in its data directory.
+"""All logs of one broker, in one data directory or several.
 
-```
-DIR/lock                              held as long as the broker lives
-DIR/meta.properties                   cluster.id, node.id, directory.id, version=1
-DIR/boot-id                           of the host's boot in which the directory was last used
-DIR/.kafka_cleanshutdown              {"version":0,"brokerEpoch":n}; there only between a clean stop and the next start
-DIR/recovery-point-offset-checkpoint
-DIR/log-start-offset-checkpoint
-DIR/replication-offset-checkpoint     high watermarks
-DIR/<topic>-<partition>/              a log
-DIR/<topic>-<partition>.<32 hex digits>-delete/   a deleted log, until its files go
-```
+A new log goes to the directory that holds the fewest. A directory whose disk fails goes offline alone; see
+`log_directory.py` for what is in one, and `known_directories.py` for what happens to logs that cannot be found.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
 import logging
-import os
-import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from appliance.base.clock import Clock
 from appliance.base.config import TopicConfig
 from appliance.base.disk import Disk
-from appliance.base.errors import UserError, invariant
-from appliance.base.ids import TopicPartition, is_usable_uuid, uuid_from_text, uuid_to_text
-from appliance.base.randomness import Randomness, SystemRandomness, random_uuid
-from appliance.log.checkpoints import (
-    HIGH_WATERMARK_FILE,
-    LOG_START_FILE,
-    META_PROPERTIES_FILE,
-    PARTITION_METADATA_FILE,
-    RECOVERY_POINT_FILE,
-    CorruptCheckpoint,
-    read_file,
-    read_offsets,
-    read_partition_metadata,
-    read_properties,
-    replace_file,
-    write_offsets,
-    write_properties,
-)
-from appliance.log.errors import LogWriteFailed
+from appliance.base.errors import InvariantBroken, UserError, invariant
+from appliance.base.ids import TopicPartition, uuid_to_text
+from appliance.base.randomness import Randomness, SystemRandomness
+from appliance.log.checkpoints import CorruptCheckpoint
+from appliance.log.directory_identity import FOLDER_EXIT_CODE, DirectoryLock, Shutdown, host_boot_id
+from appliance.log.errors import LogUnavailable, LogWriteFailed
+from appliance.log.log_directory import DirectoryState, LogDirectory, parse_folder_name
 from appliance.log.open_files import OPEN_SEGMENTS_MAX, OpenFiles, Reaper
 from appliance.log.partition_log import PRODUCER_ID_EXPIRATION_MS, PartitionLog
+from appliance.log.side_by_side import for_each
+
+__all__ = ["DirectoryLock", "DirectoryState", "LogManager", "Shutdown", "parse_folder_name"]
 
 logger = logging.getLogger(__name__)
 
-LOCK_FILE = "lock"
-BOOT_ID_FILE = "boot-id"
-CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
-DELETE_SUFFIX = "-delete"
-_FOLDER_EXIT_CODE = 3
-_FOLDER_NAME = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
-_FOLDER_NAME_MAX_BYTES = 255
-_BOOT_ID_SOURCE = Path("/proc/sys/kernel/random/boot_id")
-
-
-class Shutdown(Enum):
-    """How the directory was left the last time: what a broker reports when it registers."""
-
-    CLEAN = "clean"
-    SAME_BOOT = "same-boot"
-    """The process died, but the host did not: what was written is in the page cache."""
-    UNCLEAN = "unclean"
-    EMPTY = "empty"
-
-
-class DirectoryState(Enum):
-    """What the disk lets us do."""
-
-    ONLINE = "online"
-    FULL = "full"
-    """Reads go on; writes are refused until `log.dir.min.free.bytes` are free."""
-    OFFLINE = "offline"
-    """The disk has lied or failed: nothing is believed until a restart."""
-
-
-def host_boot_id() -> str:
-    """An id of this boot of the host, "" where it cannot be known."""
-    try:
-        return _BOOT_ID_SOURCE.read_text().strip()
-    except OSError:
-        return ""
-
-
-class DirectoryLock:
-    """The right to use a data directory, held until `release` or the end of the process."""
-
-    def __init__(self, directory: Path) -> None:
-        """Raises UserError (exit code 3): the folder cannot be used, or another process holds it."""
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise UserError(f"cannot use the data folder {directory}: {error.strerror}", _FOLDER_EXIT_CODE) from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._descriptor)
-            raise UserError(f"another process uses the data folder {directory}", _FOLDER_EXIT_CODE) from error
-
-    def release(self) -> None:
-        os.close(self._descriptor)
+PROGRESS_INTERVAL_MS = 5_000
+"""How often a long start or end tells how far it is."""
 
 
 class LogManager:
-    """Opens, creates, deletes and checkpoints the logs of one data directory."""
+    """Opens, creates, deletes and checkpoints the logs of a broker."""
 
     def __init__(
         self,
-        directory: Path,
+        directories: Path | Sequence[Path],
         *,
         broker_id: int,
         cluster_id: str,
@@ -127,126 +50,237 @@ class LogManager:
         min_free_bytes: int = 0,
         max_open_segments: int = OPEN_SEGMENTS_MAX,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        recovery_threads: int = 0,
         lock: Callable[[Path], DirectoryLock] = DirectoryLock,
     ) -> None:
-        """Lock the directory and read what it says about itself; a new one gets its meta.properties.
+        """Lock the directories and read what they say about themselves; a new one gets its meta.properties.
+
+        One that cannot be used is offline, and the others serve.
+
+        Args:
+            recovery_threads: for each directory, at the start and at the end; 0 does all in the caller's thread.
 
         Raises:
-            UserError: exit code 3: the folder is not usable, is locked, or belongs to another broker or cluster.
+            UserError: exit code 3: no folder is usable, or one is locked or belongs to another broker or cluster.
         """
-        self.directory = directory
+        paths = [directories] if isinstance(directories, Path) else list(dict.fromkeys(directories))
         self.broker_id = broker_id
         self.cluster_id = cluster_id
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.high_watermarks: dict[TopicPartition, int] = {}
-        """As of the last checkpoint before the start."""
-        self.state = DirectoryState.ONLINE
-        self.accepts_writes = True
-        """False while the directory is full or offline: answer KAFKA_STORAGE_ERROR without staging anything."""
+        self.not_found: dict[TopicPartition, uuid.UUID] = {}
+        """Topic ids of the partitions that were this broker's at the start and of which there was no log."""
+        self.files = OpenFiles(disk, max_open_segments)
         self._clock = clock
-        self._disk = disk
-        self._randomness = randomness or SystemRandomness()
-        self._min_free_bytes = min_free_bytes
-        self._producer_id_expiration_ms = producer_id_expiration_ms
-        self._files = OpenFiles(disk, max_open_segments)
+        self._recovery_threads = recovery_threads
         self._reaper = Reaper(disk)
-        self._starts_lock = threading.Lock()
-        self._starts_taken = 0
-        self._starts_written = 0
-        self._lock = lock(directory)
-        try:
-            self.directory_id, self.last_shutdown = self._read_identity(
-                boot_id if boot_id is not None else host_boot_id()
+        self._placing = threading.Lock()
+        self._twice: dict[TopicPartition, str] = {}
+        """Logs that lie in two directories, and the error that names both."""
+        self.directories = [
+            LogDirectory(
+                path,
+                broker_id=broker_id,
+                cluster_id=cluster_id,
+                clock=clock,
+                disk=disk,
+                randomness=randomness or SystemRandomness(),
+                files=self.files,
+                reaper=self._reaper,
+                min_free_bytes=min_free_bytes,
+                producer_id_expiration_ms=producer_id_expiration_ms,
             )
-            self._recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
-            self._log_starts = self._read_checkpoint(LOG_START_FILE)
-            self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
-        except OSError as error:
-            self._lock.release()
-            raise UserError(f"cannot use the data folder {directory}: {error.strerror}", _FOLDER_EXIT_CODE) from error
-        except UserError:
-            self._lock.release()
+            for path in paths
+        ]
+        self.known: dict[uuid.UUID, str] = {}
+        """Every directory that this broker's logs may lie in, and where it was."""
+        try:
+            self._begin(boot_id if boot_id is not None else host_boot_id(), lock)
+        except BaseException:
+            self._release()
             raise
 
-    def _read_identity(self, boot_id: str) -> tuple[uuid.UUID, Shutdown]:
-        disk = self._disk
-        path = self.directory / META_PROPERTIES_FILE
-        stored = read_properties(disk, path)
-        boot_path = self.directory / BOOT_ID_FILE
-        if stored is None:
-            directory_id = random_uuid(self._randomness)
-            while not is_usable_uuid(directory_id):
-                directory_id = random_uuid(self._randomness)
-            shutdown = Shutdown.EMPTY
-            properties = {
-                "cluster.id": self.cluster_id,
-                "directory.id": uuid_to_text(directory_id),
-                "node.id": str(self.broker_id),
-                "version": "1",
-            }
-            write_properties(disk, path, properties)
-        else:
-            directory_id = self._check_identity(path, stored)
-            last_boot_id = (read_file(disk, boot_path) or b"").decode("ascii", "replace").strip()
-            clean_path = self.directory / CLEAN_SHUTDOWN_FILE
-            if disk.exists(clean_path):
-                shutdown = Shutdown.CLEAN
-                # From now on a crash would be one: the mark goes before anything is written.
-                disk.unlink(clean_path)
+    # The start of the directories
+
+    def _begin(self, boot_id: str, lock: Callable[[Path], DirectoryLock]) -> None:
+        opened = self._attempt(self.directories, lambda directory: directory.open(lock))
+        for directory in opened:
+            self.known.update(directory.known)
+        found = {directory.directory_id for directory in opened}
+        missing = {place: directory_id for directory_id, place in self.known.items() if directory_id not in found}
+        usable = []
+        for directory in opened:
+            gone = missing.get(str(directory.path)) if directory.directory_id is None else None
+            if gone is None:
+                usable.append(directory)
             else:
-                shutdown = Shutdown.SAME_BOOT if boot_id and last_boot_id == boot_id else Shutdown.UNCLEAN
-        replace_file(disk, boot_path, f"{boot_id}\n".encode())
-        disk.fsync_directory(self.directory)
-        return directory_id, shutdown
+                # Nothing may be written into a mount point whose disk is not there.
+                directory.fail(f"it is empty, but data directory {uuid_to_text(gone)} lay there: is its disk mounted?")
+        begun = self._attempt(usable, lambda directory: directory.begin_use(boot_id))
+        self.known.update({d.directory_id: str(d.path) for d in begun if d.directory_id is not None})
+        if len(self.known) > 1:
+            begun = self._attempt(begun, lambda directory: directory.remember(self.known))
+        for directory in self.directories:
+            if directory.directory_id is None:
+                directory.directory_id = missing.get(str(directory.path))
+        if not begun:
+            first = self.directories[0]
+            raise UserError(f"cannot use the data folder {first.path}: {first.reason}", FOLDER_EXIT_CODE)
+        configured = {directory.directory_id for directory in self.directories}
+        for directory_id, place in self.known.items():
+            if directory_id not in configured:
+                logger.error(
+                    "data directory %s, last at %s, is none of log.dirs: partitions in it cannot be served",
+                    uuid_to_text(directory_id),
+                    place,
+                )
 
-    def _check_identity(self, path: Path, stored: Mapping[str, str]) -> uuid.UUID:
-        def refuse(what: str) -> UserError:
-            return UserError(f"the data folder {self.directory} {what}", _FOLDER_EXIT_CODE)
+    @staticmethod
+    def _attempt(directories: Iterable[LogDirectory], step: Callable[[LogDirectory], None]) -> list[LogDirectory]:
+        """Take a step with each; returns those that could. The others are offline."""
+        able = []
+        for directory in directories:
+            try:
+                step(directory)
+                able.append(directory)
+            except OSError as error:
+                directory.fail(error.strerror or str(error))
+            except CorruptCheckpoint as error:
+                directory.fail(str(error))
+        return able
 
-        if stored.get("cluster.id") != self.cluster_id:
-            raise refuse(f"belongs to cluster {stored.get('cluster.id')}, not {self.cluster_id}")
-        if stored.get("node.id") != str(self.broker_id):
-            raise refuse(f"belongs to broker {stored.get('node.id')}, not {self.broker_id}")
-        try:
-            return uuid_from_text(stored.get("directory.id", ""))
-        except ValueError:
-            raise refuse(f"has no directory.id in {path.name}") from None
+    def _release(self) -> None:
+        for directory in self.directories:
+            directory.release()
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self._disk, self.directory / name)
-        except CorruptCheckpoint as error:
-            logger.warning("%s; without it, more is checked", error)
-            return {}
+    @property
+    def usable(self) -> list[LogDirectory]:
+        """The directories that are not offline."""
+        return [directory for directory in self.directories if directory.is_usable]
+
+    @property
+    def directory_ids(self) -> list[uuid.UUID]:
+        """Of all directories that its logs may lie in, those that cannot be used now too."""
+        return sorted(self.known.keys() | {d.directory_id for d in self.directories if d.directory_id is not None})
+
+    @property
+    def offline_directory_ids(self) -> list[uuid.UUID]:
+        """Those of them that cannot be used now."""
+        return sorted(set(self.directory_ids) - {directory.directory_id for directory in self.usable})
+
+    @property
+    def last_shutdown(self) -> Shutdown:
+        """The worst of how the usable directories were left; EMPTY when all of them are new."""
+        found = [directory.last_shutdown for directory in self.usable]
+        for worst in (Shutdown.UNCLEAN, Shutdown.SAME_BOOT, Shutdown.CLEAN):
+            if worst in found:
+                return worst
+        return Shutdown.EMPTY
+
+    def directory_of(self, folder: Path) -> LogDirectory:
+        """The directory that a log's folder, or a file in it, lies in."""
+        for directory in self.directories:
+            if folder.is_relative_to(directory.path):
+                return directory
+        raise InvariantBroken(f"{folder} lies in none of the data directories")
 
     # Logs
 
-    def load_all(self, config_of: Callable[[str], TopicConfig]) -> dict[TopicPartition, PartitionLog]:
-        """Open every log in the directory, recovering what was not flushed. Blocks.
+    def load_all(
+        self,
+        config_of: Callable[[str], TopicConfig],
+        topic_id_of: Callable[[str], uuid.UUID | None] = lambda topic: None,
+    ) -> dict[TopicPartition, PartitionLog]:
+        """Open every log in the directories, recovering what was not flushed. Blocks.
 
-        Folders without a usable partition.metadata are passed over and stay where they are.
+        Folders without a usable partition.metadata are passed over and stay where they are. Of two logs of one
+        partition that belong to different topics, the one of the topic that there is now counts; `topic_id_of` tells
+        which. When both belong to it, none is opened.
 
         Raises:
-            OSError: the disk fails.
+            UserError: no directory can be used any more (exit code 3).
         """
-        clean = self.last_shutdown is Shutdown.CLEAN
-        for name in self._disk.listdir(self.directory):
-            if name.endswith(DELETE_SUFFIX):
-                self._reaper.condemn(self.directory / name, self._clock.now_ms())
-                continue
-            topic_partition = parse_folder_name(name)
-            if topic_partition is None or topic_partition in self.logs:
-                continue
+        found: dict[TopicPartition, list[LogDirectory]] = {}
+        for directory in self.usable:
             try:
-                topic_id = read_partition_metadata(self._disk, self.directory / name / PARTITION_METADATA_FILE)
-            except (CorruptCheckpoint, NotADirectoryError) as error:
-                logger.error("%s is passed over: %s", name, error)
+                for topic_partition in directory.find():
+                    found.setdefault(topic_partition, []).append(directory)
+            except OSError as error:
+                directory.fail(f"listing it: {error.strerror}")
+        groups: dict[Path, list[tuple[LogDirectory, TopicPartition]]] = {d.path: [] for d in self.directories}
+        for topic_partition, holders in found.items():
+            if topic_partition in self.logs:
                 continue
-            if topic_id is None:
-                logger.error("%s is passed over: it has no %s", name, PARTITION_METADATA_FILE)
-                continue
-            self._open(topic_partition, topic_id, config_of(topic_partition.topic), clean)
+            holder = holders[0] if len(holders) == 1 else self._choose(topic_partition, holders, topic_id_of)
+            if holder is not None:
+                groups[holder.path].append((holder, topic_partition))
+        progress = _Progress("opened", sum(map(len, groups.values())), self._clock)
+
+        def open_one(item: tuple[LogDirectory, TopicPartition]) -> None:
+            directory, topic_partition = item
+            if not directory.is_usable:
+                return
+            try:
+                topic_id = directory.stored_topic_id(topic_partition)
+                if topic_id is not None:
+                    directory.open_log(topic_partition, topic_id, config_of(topic_partition.topic))
+            except OSError as error:
+                directory.fail(f"opening {topic_partition}: {error.strerror or error}")
+            progress.one_more()
+
+        for_each(list(groups.values()), self._recovery_threads, open_one)
+        progress.tell_end()
+        for directory in self.directories:
+            if directory.is_usable:
+                self.logs.update(directory.logs)
+            else:
+                for log in directory.logs.values():
+                    log.close(clean=False)
+                directory.logs.clear()
+        if not self.usable:
+            reasons = "; ".join(f"{directory.path}: {directory.reason}" for directory in self.directories)
+            raise UserError(f"no data directory can be used: {reasons}", FOLDER_EXIT_CODE)
+        self.logs = {key: self.logs[key] for key in sorted(self.logs)}
         return self.logs
+
+    def _choose(
+        self,
+        topic_partition: TopicPartition,
+        holders: Sequence[LogDirectory],
+        topic_id_of: Callable[[str], uuid.UUID | None],
+    ) -> LogDirectory | None:
+        """Which of several directories has the log that counts; None if that cannot be told."""
+        wanted = topic_id_of(topic_partition.topic)
+        stored = [(directory, directory.stored_topic_id(topic_partition)) for directory in holders]
+        matching = [directory for directory, topic_id in stored if topic_id is not None and topic_id == wanted]
+        if len(matching) == 1:
+            for directory, topic_id in stored:
+                if directory is not matching[0]:
+                    directory.unopened.add(topic_partition)
+                    logger.error(
+                        "%s/%s belongs to topic id %s, which there is no more; it is left alone",
+                        directory.path,
+                        topic_partition,
+                        topic_id,
+                    )
+            return matching[0]
+        places = " and ".join(str(directory.path / str(topic_partition)) for directory in holders)
+        self._twice[topic_partition] = (
+            f"{topic_partition} lies in two data directories, {places}: none is opened until one of them is removed"
+        )
+        logger.error("%s", self._twice[topic_partition])
+        for directory in holders:
+            directory.unopened.add(topic_partition)
+        return None
+
+    def expect(self, partitions: Iterable[tuple[TopicPartition, uuid.UUID]]) -> None:
+        """After `load_all`: what the metadata gave to this broker before it started. Of that, nothing is begun anew
+        while it may lie in a directory that is not there.
+        """
+        self.not_found = {
+            topic_partition: topic_id
+            for topic_partition, topic_id in partitions
+            if (log := self.logs.get(topic_partition)) is None or log.topic_id != topic_id
+        }
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> PartitionLog:
         """Open the log, or begin it if there is none. A folder of another topic of that name is deleted later.
@@ -254,51 +288,59 @@ class LogManager:
         Blocks; a helper thread may do it, for one partition at a time.
 
         Raises:
-            OSError: the disk refuses.
+            LogUnavailable: it lies, or may lie, where it cannot be used; trying again does not help.
+            LogWriteFailed: the disk refuses.
         """
         log = self.logs.get(topic_partition)
         if log is not None:
             invariant(log.topic_id == topic_id, f"{log!r} belongs to another topic of that name")
             return log
-        folder = self.directory / str(topic_partition)
-        if self._disk.exists(folder):
-            try:
-                stored_id = read_partition_metadata(self._disk, folder / PARTITION_METADATA_FILE)
-            except CorruptCheckpoint as error:
-                logger.error("%s; the log is begun anew", error)
-                stored_id = None
-            if stored_id == topic_id:
-                return self._open(topic_partition, topic_id, config, self.last_shutdown is Shutdown.CLEAN)
-            logger.warning("%s belongs to topic id %s, not %s: it is deleted", folder, stored_id, topic_id)
-            self._rename_away(topic_partition, config.file_delete_delay_ms)
-        # What an older log of that name left in the checkpoints means nothing here.
-        self._forget_checkpoints(topic_partition)
-        return self._open(topic_partition, topic_id, config, clean=True)
+        if topic_partition in self._twice:
+            raise LogUnavailable(self._twice[topic_partition])
+        directory = self._place(topic_partition, topic_id)
+        try:
+            log = directory.create(topic_partition, topic_id, config)
+        except OSError as error:
+            folder = directory.path / str(topic_partition)
+            raise LogWriteFailed(f"creating {folder}", error, folder) from error
+        finally:
+            with self._placing:
+                directory.coming -= 1
+        self.logs[topic_partition] = log
+        return log
+
+    def _place(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> LogDirectory:
+        """The directory for a log, in which a place is taken: where it lies already, else the one with the fewest."""
+        usable = self.usable
+        if not usable:
+            raise LogUnavailable("every data directory is offline")
+        holders = [
+            d for d in usable if len(usable) > 1 and topic_partition not in d.unopened and d.holds(topic_partition)
+        ]
+        if not holders and self.not_found.get(topic_partition) == topic_id and (away := self._away()):
+            raise LogUnavailable(f"{topic_partition} is in no data directory that can be used; it may lie in {away}")
+        with self._placing:
+            # A full directory takes no more; then Kafka's rule, and where there is most room.
+            directory = min(
+                holders or usable,
+                key=lambda d: (d.state is not DirectoryState.ONLINE, len(d.logs) + d.coming, -d.free_bytes),
+            )
+            directory.coming += 1
+        return directory
+
+    def _away(self) -> str:
+        """The directories in which logs may lie and that cannot be used now; empty when there is none."""
+        offline = self.offline_directory_ids
+        away = [f"{uuid_to_text(directory_id)} ({self.known.get(directory_id, '')})" for directory_id in offline]
+        if not away and all(directory.last_shutdown is Shutdown.EMPTY for directory in self.usable):
+            # Nobody is left who would remember the ids.
+            away = [str(directory.path) for directory in self.directories if not directory.is_usable]
+        return ", ".join(away)
 
     def high_watermark_of(self, topic_partition: TopicPartition) -> int:
         """As of the last checkpoint before the start; 0 if it is not in it."""
-        return self.high_watermarks.get(topic_partition, 0)
-
-    def _open(
-        self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, clean: bool
-    ) -> PartitionLog:
-        log = PartitionLog(
-            self.directory / str(topic_partition),
-            topic_partition,
-            topic_id,
-            config,
-            self._clock,
-            self._disk,
-            recovery_point=self._recovery_points.get(topic_partition, 0),
-            log_start_offset=self._log_starts.get(topic_partition, 0),
-            clean=clean,
-            files=self._files,
-            reaper=self._reaper,
-            randomness=self._randomness,
-            producer_id_expiration_ms=self._producer_id_expiration_ms,
-        )
-        self.logs[topic_partition] = log
-        return log
+        log = self.logs.get(topic_partition)
+        return 0 if log is None else self.directory_of(log.directory).high_watermarks.get(topic_partition, 0)
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Take a log out of service at once: its folder is renamed, its files go after file.delete.delay.ms.
@@ -307,22 +349,8 @@ class LogManager:
             OSError: the disk refuses.
         """
         log = self.logs.pop(topic_partition, None)
-        if log is None:
-            return
-        log.close(clean=False)
-        self._rename_away(topic_partition, log.config.file_delete_delay_ms)
-        self._forget_checkpoints(topic_partition)
-
-    def _rename_away(self, topic_partition: TopicPartition, delay_ms: int) -> None:
-        tail = f".{random_uuid(self._randomness).hex}{DELETE_SUFFIX}"
-        target = self.directory / (str(topic_partition)[: _FOLDER_NAME_MAX_BYTES - len(tail)] + tail)
-        self._disk.rename(self.directory / str(topic_partition), target)
-        self._disk.fsync_directory(self.directory)
-        self._reaper.condemn(target, self._clock.now_ms() + delay_ms)
-
-    def _forget_checkpoints(self, topic_partition: TopicPartition) -> None:
-        for checkpoint in (self._recovery_points, self._log_starts, self.high_watermarks):
-            checkpoint.pop(topic_partition, None)
+        if log is not None:
+            self.directory_of(log.directory).delete(log)
 
     def due_deletions(self, now_ms: int) -> list[Path]:
         """Files and folders whose delay is over; hand them to `unlink` in a helper thread."""
@@ -334,95 +362,94 @@ class LogManager:
 
     # Checkpoints
 
-    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], None]:
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], list[LogWriteFailed]]:
         """What the checkpoint files should say now; call the result in a helper thread, one at a time.
 
-        The result raises OSError.
+        The result returns the directories' failures, for `write_failed`.
         """
-        # A copy: a helper thread may be adding one.
-        logs = dict(self.logs)
-        recovery_points = {key: log.recovery_point for key, log in logs.items()}
-        write_starts = self.checkpoint_log_starts()
-        watermarks = dict(high_watermarks)
+        writes = [(directory, directory.checkpoint(high_watermarks)) for directory in self.usable]
 
-        def write() -> None:
-            write_offsets(self._disk, self.directory / RECOVERY_POINT_FILE, recovery_points)
-            write_starts()
-            write_offsets(self._disk, self.directory / HIGH_WATERMARK_FILE, watermarks)
+        def write() -> list[LogWriteFailed]:
+            failures = []
+            for directory, write_one in writes:
+                try:
+                    write_one()
+                except OSError as error:
+                    failures.append(
+                        LogWriteFailed(f"writing the checkpoints of {directory.path}", error, directory.path)
+                    )
+            return failures
 
         return write
 
     def checkpoint_log_starts(self) -> Callable[[], None]:
         """The same for the log starts alone; the result may be called beside other checkpoints, in any order.
 
-        What has been deleted by DeleteRecords must not come back: it is answered when this is done.
+        What has been deleted by DeleteRecords must not come back: it is answered when this is done. The result raises
+        OSError.
         """
-        starts = {
-            key: log.log_start_offset
-            for key, log in self.logs.copy().items()
-            if log.log_start_offset > (0 if log.config.remote_storage_enable else log.segments[0].base_offset)
-        }
-        self._starts_taken = taken = self._starts_taken + 1
+        writes = [directory.checkpoint_log_starts() for directory in self.usable]
 
         def write() -> None:
-            with self._starts_lock:
-                if taken > self._starts_written:
-                    write_offsets(self._disk, self.directory / LOG_START_FILE, starts)
-                    self._starts_written = taken
+            for write_one in writes:
+                write_one()
 
         return write
 
     def close(
         self, high_watermarks: Mapping[TopicPartition, int], *, broker_epoch: int = -1, clean: bool = True
     ) -> None:
-        """Close all logs; a clean close leaves the mark, unless a log could not be flushed. Blocks."""
-        clean = clean and self.state is not DirectoryState.OFFLINE
-        flushed = True
-        for log in self.logs.values():
-            try:
-                log.close(clean)
-            except (LogWriteFailed, OSError) as error:
-                logger.error("%s: the next start will recover it: %s", log.directory, error)
-                flushed = False
+        """Close all logs; a clean close leaves the mark in each directory whose logs could be flushed. Blocks."""
+        progress = _Progress("closed", len(self.logs), self._clock)
+        unflushed: set[Path] = set()
+
+        def close_one(item: tuple[LogDirectory, PartitionLog]) -> None:
+            directory, log = item
+            if not directory.close_log(log, clean):
+                unflushed.add(directory.path)
+            progress.one_more()
+
+        groups = [[(directory, log) for log in directory.logs.values()] for directory in self.directories]
         try:
-            if clean:
-                self.checkpoint(high_watermarks)()
-                if flushed:
-                    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-                    replace_file(self._disk, self.directory / CLEAN_SHUTDOWN_FILE, content.encode())
-        except OSError as error:
-            logger.error("%s: no clean end: %s", self.directory, error)
+            for_each(groups, self._recovery_threads, close_one)
+            for directory in self.directories if clean else ():
+                directory.close(high_watermarks, broker_epoch, flushed=directory.path not in unflushed)
         finally:
-            self._lock.release()
+            self._release()
 
-    # The disk's health
+    # The disks' health
 
-    def write_failed(self, error: LogWriteFailed) -> DirectoryState:
-        """Note that a log of this directory could not write; says what the directory is good for now."""
-        if not error.disk_full:
-            self.state = DirectoryState.OFFLINE
-        elif self.state is DirectoryState.ONLINE:
-            self.state = DirectoryState.FULL
-        self.accepts_writes = False
-        logger.error("%s is %s: %s", self.directory, self.state.value, error)
-        return self.state
+    def write_failed(self, error: LogWriteFailed) -> LogDirectory:
+        """Note that a log could not be written or flushed; returns its directory, which is full or offline now."""
+        directory = self.directory_of(error.folder)
+        directory.write_failed(error)
+        return directory
 
-    def check_space(self) -> DirectoryState:
-        """Let a full directory take writes again once `log.dir.min.free.bytes` are free. Costs one statvfs."""
-        if self.state is DirectoryState.FULL:
-            try:
-                free = self._disk.free_bytes(self.directory)
-            except OSError as error:
-                return self.write_failed(
-                    LogWriteFailed(f"asking {self.directory} for its free space", error, self.directory)
-                )
-            if free >= max(self._min_free_bytes, 1):
-                logger.warning("%s has %d bytes free: writes are taken again", self.directory, free)
-                self.state, self.accepts_writes = DirectoryState.ONLINE, True
-        return self.state
+    def check_space(self) -> list[LogWriteFailed]:
+        """Look how much is free in each directory. Blocks. Returns failures, for `write_failed` on the loop."""
+        return [failed for directory in self.directories if (failed := directory.check_space()) is not None]
 
 
-def parse_folder_name(name: str) -> TopicPartition | None:
-    """The partition that a folder of this name is for; None for any other folder or file."""
-    match = _FOLDER_NAME.fullmatch(name)
-    return TopicPartition(match["topic"], int(match["partition"])) if match else None
+class _Progress:
+    """Tells now and then how far a long work is. Any thread may call it."""
+
+    def __init__(self, done: str, total: int, clock: Clock) -> None:
+        self._done = done
+        self._total = total
+        self._clock = clock
+        self._count = 0
+        self._started_ms = self._told_ms = clock.monotonic_ms()
+        self._lock = threading.Lock()
+
+    def one_more(self) -> None:
+        with self._lock:
+            self._count += 1
+            now_ms = self._clock.monotonic_ms()
+            if now_ms - self._told_ms < PROGRESS_INTERVAL_MS:
+                return
+            self._told_ms = now_ms
+        logger.info("%s %s of %s logs", self._done, f"{self._count:,}", f"{self._total:,}")
+
+    def tell_end(self) -> None:
+        seconds = (self._clock.monotonic_ms() - self._started_ms) / 1_000
+        logger.info("%s %s logs in %.1f s", self._done, f"{self._total:,}", seconds)

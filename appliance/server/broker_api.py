@@ -13,6 +13,7 @@ from appliance.server.handlers import (
     fetch,
     groups,
     list_offsets,
+    log_dirs,
     log_state,
     metadata,
     produce,
@@ -50,7 +51,7 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         ApiKey.INCREMENTAL_ALTER_CONFIGS: HandlerEntry(
             configs.incremental_alter, error=configs.incremental_alter_failed
         ),
-        ApiKey.DESCRIBE_LOG_DIRS: HandlerEntry(log_state.describe_log_dirs),
+        ApiKey.DESCRIBE_LOG_DIRS: HandlerEntry(log_dirs.describe_log_dirs),
         ApiKey.DESCRIBE_CLUSTER: HandlerEntry(cluster.describe_cluster),
         ApiKey.DESCRIBE_PRODUCERS: HandlerEntry(log_state.describe_producers),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: HandlerEntry(cluster.describe_topic_partitions),

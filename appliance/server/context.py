@@ -12,6 +12,7 @@ from appliance.base.clock import Clock
 from appliance.base.config import BrokerConfig, TopicConfig
 from appliance.base.errors import ErrorCode
 from appliance.controller.image import MetadataImage
+from appliance.log.log_manager import LogManager
 from appliance.log.partition_log import PartitionLog
 from appliance.partition.leader import PartitionLeader
 from appliance.partition.purgatory import AckPurgatory, Waiter
@@ -96,6 +97,9 @@ class Partitions(Protocol):
 
     def get_by_id(self, topic_id: uuid.UUID, partition: int) -> Any: ...
 
+    def absence_of(self, topic: str | uuid.UUID, partition: int) -> ErrorCode:
+        """The error for clients who ask for a partition that there is, but is not open here."""
+
     def checkpoint_log_starts(self) -> Callable[[], None]:
         """Work for a helper thread that makes the log starts as they are now durable. It raises OSError."""
 
@@ -159,12 +163,11 @@ class Broker(Protocol):
 
     @property
     def data_dir(self) -> Path: ...
+    @property
+    def logs(self) -> LogManager: ...
 
     def new_session_id(self) -> int:
         """A random number in [0, 2^31) for a fetch session."""
-
-    def disk_space(self) -> tuple[int, int]:
-        """Total and free bytes of the data directory's file system. May block."""
 
     def on_image(self, callback: Callable[[MetadataImage], None]) -> Callable[[], None]:
         """Call back with each new image, until the function that is returned is called."""

@@ -251,6 +251,9 @@ class FaultDisk:
         self._call("free_bytes")
         return max(0, self.capacity - sum(len(inode.data) for inode in self._files()))
 
+    def total_bytes(self, path: Path) -> int:
+        return self.capacity
+
     # Inside
 
     def _files(self) -> list[Inode]:

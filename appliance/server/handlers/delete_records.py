@@ -182,7 +182,8 @@ def _leading(broker: Broker, topic: str, partition: int) -> Partition:
     hosted = broker.partitions.get(topic, partition)
     if hosted is None:
         state = broker.image.partition(topic, partition)
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if state is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        absence = broker.partitions.absence_of(topic, partition)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if state is None else absence)
     refusal = hosted.refusal()
     if refusal:
         raise KafkaError(refusal)

@@ -217,7 +217,7 @@ def find_partition(broker: Broker, key: PartitionKey) -> Partition:
         raise KafkaError(unknown)
     if not 0 <= index < len(state.partitions):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    raise KafkaError(broker.partitions.absence_of(topic, index))
 
 
 def is_cold(read: PartitionRead) -> bool:

@@ -145,7 +145,8 @@ def _find(broker: Broker, topic: str, wanted: ListOffsetsPartition) -> Partition
     hosted = broker.partitions.get(topic, wanted.partition_index)
     if hosted is None:
         state = broker.image.partition(topic, wanted.partition_index)
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if state is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        absence = broker.partitions.absence_of(topic, wanted.partition_index)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if state is None else absence)
     error = hosted.refusal() or leader_epoch_error(wanted.current_leader_epoch, hosted.leader_epoch)
     if error:
         raise KafkaError(error)

@@ -1,26 +1,17 @@
-"""What a partition's log can tell: OffsetForLeaderEpoch 2-4, DescribeLogDirs 1-5, DescribeProducers 0.
+"""What a partition's log can tell: OffsetForLeaderEpoch 2-4, DescribeProducers 0.
 
 - OffsetForLeaderEpoch (KIP-320): where a leader epoch ended here, so that a reader finds out what was cut off.
-- DescribeLogDirs (KIP-113, KIP-827): the one data directory, its partitions, total and free space.
 - DescribeProducers (KIP-664): idempotent producers and open transactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import cast
 
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.partition.fetch_plan import leader_epoch_error
 from appliance.server.context import Broker, Partition
-from appliance.server.requests import Pending, Request
-from appliance.wire.messages.describe_log_dirs import (
-    DescribeLogDirsPartition,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
+from appliance.server.requests import Request
 from appliance.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -41,7 +32,8 @@ def _leading(broker: Broker, topic: str, partition: int, leader_epoch: int = -1)
     hosted = broker.partitions.get(topic, partition)
     if hosted is None:
         state = broker.image.partition(topic, partition)
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if state is None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        absence = broker.partitions.absence_of(topic, partition)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if state is None else absence)
     error = hosted.refusal() or leader_epoch_error(leader_epoch, hosted.leader_epoch)
     if error:
         raise KafkaError(error)
@@ -65,35 +57,6 @@ def offset_for_leader_epoch(broker: Broker, request: Request) -> OffsetForLeader
             except KafkaError as error:
                 answer.error_code = error.code
     return response
-
-
-def describe_log_dirs(broker: Broker, request: Request) -> DescribeLogDirsResponse | Pending:
-    body = cast(DescribeLogDirsRequest, request.body)
-    named = None if body.topics is None else {topic.topic: set(topic.partitions) for topic in body.topics}
-    result = DescribeLogDirsResult(log_dir=str(broker.data_dir), topics=list(_topic_sizes(broker, named)))
-    pending = request.pending()
-
-    def done(space: tuple[int, int] | Exception) -> None:
-        if isinstance(space, tuple):
-            result.total_bytes, result.usable_bytes = space
-        pending.answer(DescribeLogDirsResponse(results=[result]))
-
-    broker.background.run(broker.disk_space, done)
-    return pending
-
-
-def _topic_sizes(broker: Broker, named: dict[str, set[int]] | None) -> Iterable[DescribeLogDirsTopic]:
-    for name, topic in broker.partitions.by_name.items():
-        if named is not None and name not in named:
-            continue
-        yield DescribeLogDirsTopic(
-            name=name,
-            partitions=[
-                DescribeLogDirsPartition(partition_index=index, partition_size=hosted.log.size_bytes)
-                for index, hosted in sorted(topic.partitions.items())
-                if named is None or index in named[name]
-            ],
-        )
 
 
 def describe_producers(broker: Broker, request: Request) -> DescribeProducersResponse:

@@ -128,7 +128,7 @@ def test_what_the_metadata_gives_to_this_broker_is_opened_and_led(world: World) 
     hosted = world.partition(1)
     assert (hosted.is_leader, hosted.leader_epoch, hosted.refusal()) == (True, 0, ErrorCode.NONE)
     assert world.host.get_by_id(TOPIC_ID, 1) is hosted
-    assert (world.logs.directory / "t-1").is_dir()
+    assert (world.logs.directories[0].path / "t-1").is_dir()
 
 
 def test_records_are_committed_by_the_tick_and_not_before(world: World) -> None:
@@ -270,7 +270,7 @@ def test_a_deleted_topic_goes_with_its_files_even_while_batches_are_staged(world
     world.commit(TopicDeleted(TOPIC_ID))
     assert world.host.get("t", 0) is None
     assert world.host.by_id == {}
-    assert not (world.logs.directory / "t-0").exists()
+    assert not (world.logs.directories[0].path / "t-0").exists()
     assert len(told) == 1, "whoever waited was told"
     world.host.end_of_tick()
 
@@ -283,7 +283,7 @@ def test_a_topic_deleted_while_it_was_being_opened_leaves_nothing(tmp_path: Path
     world.background.do_work()
     assert world.host.get("t", 0) is None
     assert not world.host.is_opening
-    assert not (world.logs.directory / "t-0").exists()
+    assert not (world.logs.directories[0].path / "t-0").exists()
 
 
 def test_a_topic_created_again_while_the_old_one_was_being_opened_is_opened_in_the_end(tmp_path: Path) -> None:

@@ -66,11 +66,11 @@ def test_a_new_directory_gets_its_identity(disk: FaultDisk) -> None:
     text = bytes(disk.names[DATA / "meta.properties"].data).decode()
     assert text.splitlines() == [
         "cluster.id=cluster",
-        f"directory.id={uuid_to_text(manager.directory_id)}",
+        f"directory.id={uuid_to_text(manager.directories[0].directory_id)}",
         "node.id=1",
         "version=1",
     ]
-    assert manager_on(disk).directory_id == manager.directory_id
+    assert manager_on(disk).directories[0].directory_id == manager.directories[0].directory_id
 
 
 @pytest.mark.parametrize(
@@ -279,26 +279,32 @@ def failed(code: int) -> LogWriteFailed:
     return LogWriteFailed("writing", OSError(code, "no"), DATA / "orders-0")
 
 
+def state_of(manager: LogManager) -> DirectoryState:
+    assert manager.check_space() == []
+    return manager.directories[0].state
+
+
 def test_a_full_directory_takes_writes_again_when_enough_is_free(disk: FaultDisk) -> None:
     manager = manager_on(disk, min_free_bytes=1_000)
     used = sum(len(inode.data) for inode in disk._files())
-    assert manager.check_space() is DirectoryState.ONLINE
-    assert manager.write_failed(failed(errno.ENOSPC)) is DirectoryState.FULL
-    assert not manager.accepts_writes
+    assert state_of(manager) is DirectoryState.ONLINE
+    assert manager.write_failed(failed(errno.ENOSPC)).state is DirectoryState.FULL
+    assert manager.directories[0].refusal == "the data directory /data is full"
     disk.capacity = used + 999
-    assert manager.check_space() is DirectoryState.FULL
+    assert state_of(manager) is DirectoryState.FULL
     disk.capacity = used + 1_000
-    assert manager.check_space() is DirectoryState.ONLINE and manager.accepts_writes
+    assert state_of(manager) is DirectoryState.ONLINE and not manager.directories[0].refusal
     disk.capacity = used + 999
-    assert manager.check_space() is DirectoryState.ONLINE
+    assert state_of(manager) is DirectoryState.ONLINE
+    assert (manager.directories[0].total_bytes, manager.directories[0].free_bytes) == (used + 999, 999)
 
 
 def test_a_directory_that_failed_stays_offline_and_ends_uncleanly(disk: FaultDisk) -> None:
     manager = manager_on(disk)
     append(manager.create(ORDERS, ORDERS_ID, CONFIG), b"x")
-    assert manager.write_failed(failed(errno.EIO)) is DirectoryState.OFFLINE
-    assert manager.write_failed(failed(errno.ENOSPC)) is DirectoryState.OFFLINE
-    assert manager.check_space() is DirectoryState.OFFLINE and not manager.accepts_writes
+    assert manager.write_failed(failed(errno.EIO)).state is DirectoryState.OFFLINE
+    assert manager.write_failed(failed(errno.ENOSPC)).state is DirectoryState.OFFLINE
+    assert state_of(manager) is DirectoryState.OFFLINE and manager.directories[0].refusal
     manager.close({})
     assert not disk.exists(DATA / ".kafka_cleanshutdown")
 

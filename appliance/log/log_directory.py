@@ -1,0 +1,399 @@
+"""One data directory of a broker: whose it is, how it was left, what its disk lets us do, and the logs in it.
+
+```
+DIR/lock                              held as long as the broker lives
+DIR/meta.properties                   cluster.id, node.id, directory.id, version=1
+DIR/known-directories                 the broker's other directories; not there when it has only one
+DIR/boot-id                           of the host's boot in which the directory was last used
+DIR/.kafka_cleanshutdown              {"version":0,"brokerEpoch":n}; there only between a clean stop and the next start
+DIR/recovery-point-offset-checkpoint
+DIR/log-start-offset-checkpoint
+DIR/replication-offset-checkpoint     high watermarks
+DIR/<topic>-<partition>/              a log
+DIR/<topic>-<partition>.<32 hex digits>-delete/   a deleted log, until its files go
+```
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+
+from appliance.base.clock import Clock
+from appliance.base.config import TopicConfig
+from appliance.base.disk import Disk
+from appliance.base.ids import TopicPartition
+from appliance.base.randomness import Randomness, random_uuid
+from appliance.log.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_FILE,
+    CorruptCheckpoint,
+    read_offsets,
+    read_partition_metadata,
+    write_offsets,
+)
+from appliance.log.directory_identity import (
+    DirectoryLock,
+    Shutdown,
+    mark_clean,
+    note_boot,
+    read_identity,
+    take_identity,
+    take_last_shutdown,
+)
+from appliance.log.errors import SPACE_ERRORS, LogWriteFailed
+from appliance.log.known_directories import read_known_directories, write_known_directories
+from appliance.log.open_files import OpenFiles, Reaper
+from appliance.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+DELETE_SUFFIX = "-delete"
+_FOLDER_NAME = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
+_FOLDER_NAME_MAX_BYTES = 255
+
+
+class DirectoryState(Enum):
+    """What the disk lets us do."""
+
+    ONLINE = "online"
+    FULL = "full"
+    """Reads go on; writes are refused until `log.dir.min.free.bytes` are free."""
+    OFFLINE = "offline"
+    """The disk has lied or failed: nothing is believed until a restart."""
+
+
+def parse_folder_name(name: str) -> TopicPartition | None:
+    """The partition that a folder of this name is for; None for any other folder or file."""
+    match = _FOLDER_NAME.fullmatch(name)
+    return TopicPartition(match["topic"], int(match["partition"])) if match else None
+
+
+class LogDirectory:
+    """Begins unusable. `open` looks who it is, `begin_use` takes it into service; then it opens and makes logs."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        broker_id: int,
+        cluster_id: str,
+        clock: Clock,
+        disk: Disk,
+        randomness: Randomness,
+        files: OpenFiles,
+        reaper: Reaper,
+        min_free_bytes: int,
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self.path = path
+        self.directory_id: uuid.UUID | None = None
+        """None while it is new, and when it could never be read."""
+        self.known: dict[uuid.UUID, str] = {}
+        """The broker's directories, as this one remembers them."""
+        self.last_shutdown = Shutdown.EMPTY
+        self.state = DirectoryState.OFFLINE
+        self.reason = ""
+        """Why it is not online; empty while it is."""
+        self.total_bytes = -1
+        self.free_bytes = -1
+        """Of the file system, at the last look; -1 before it."""
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """As of the last checkpoint before the start."""
+        self.unopened: set[TopicPartition] = set()
+        """Logs that lie here and are left alone: what the checkpoints say of them is kept."""
+        self.coming = 0
+        """Logs that are being made here."""
+        self._broker_id = broker_id
+        self._cluster_id = cluster_id
+        self._clock = clock
+        self._disk = disk
+        self._randomness = randomness
+        self._files = files
+        self._reaper = reaper
+        self._min_free_bytes = min_free_bytes
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._starts_lock = threading.Lock()
+        self._starts_taken = 0
+        self._starts_written = 0
+        self._lock: DirectoryLock | None = None
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({self.path}, {self.state.value}, {len(self.logs)} logs)"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether logs may be read here; written too, unless it is full."""
+        return self.state is not DirectoryState.OFFLINE
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing is written here now; empty while it may be."""
+        if self.state is DirectoryState.ONLINE:
+            return ""
+        return f"the data directory {self.path} is {self.state.value}"
+
+    # Who it is
+
+    def open(self, lock: Callable[[Path], DirectoryLock]) -> None:
+        """Lock it and read who it is; nothing in it is changed.
+
+        Raises:
+            OSError, CorruptCheckpoint: it cannot be used.
+            UserError: exit code 3: it is locked, or belongs to another broker or cluster.
+        """
+        self._lock = lock(self.path)
+        self.directory_id = read_identity(self._disk, self.path, self._cluster_id, self._broker_id)
+        self.known = read_known_directories(self._disk, self.path)
+
+    def begin_use(self, boot_id: str) -> None:
+        """Take it into service: a new one gets an id, the mark of a clean end goes, checkpoints are read.
+
+        Raises:
+            OSError: it cannot be used.
+        """
+        disk = self._disk
+        if self.directory_id is None:
+            self.directory_id = take_identity(disk, self.path, self._cluster_id, self._broker_id, self._randomness)
+        else:
+            self.last_shutdown = take_last_shutdown(disk, self.path, boot_id)
+        self.state, self.reason = DirectoryState.ONLINE, ""
+        try:
+            note_boot(disk, self.path, boot_id)
+        except OSError as error:
+            # A full disk can be read from. What stands there is an older boot, after which more is checked.
+            if error.errno not in SPACE_ERRORS:
+                raise
+            self.state, self.reason = DirectoryState.FULL, f"noting the boot in {self.path}: {error.strerror}"
+        disk.fsync_directory(self.path)
+        self._recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
+        self._log_starts = self._read_checkpoint(LOG_START_FILE)
+        self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
+        self._look_at_space()
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._disk, self.path / name)
+        except CorruptCheckpoint as error:
+            logger.warning("%s; without it, more is checked", error)
+            return {}
+
+    def remember(self, known: Mapping[uuid.UUID, str]) -> None:
+        """Note the broker's directories, if they are others than the list names. Raises OSError."""
+        if self.known != known:
+            write_known_directories(self._disk, self.path, known)
+            self.known = dict(known)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    # What the disk lets us do
+
+    def fail(self, reason: str) -> None:
+        """Nothing in it is believed any more until a restart."""
+        if self.state is DirectoryState.OFFLINE and self.reason:
+            return
+        logger.error("the data directory %s is offline: %s", self.path, reason)
+        self.state, self.reason = DirectoryState.OFFLINE, reason
+
+    def write_failed(self, error: LogWriteFailed) -> None:
+        """A write or flush failed: the directory is full, or it is offline from now on."""
+        if not error.disk_full:
+            self.fail(str(error))
+        elif self.state is DirectoryState.ONLINE:
+            self.state, self.reason = DirectoryState.FULL, str(error)
+            logger.error("the data directory %s is full: %s", self.path, error)
+
+    def check_space(self) -> LogWriteFailed | None:
+        """Look how much is free; a full one takes writes again once `log.dir.min.free.bytes` are. May block.
+
+        Returns the failure of a disk that does not answer any more, for `write_failed` on the loop.
+        """
+        if not self.is_usable:
+            return None
+        try:
+            self._look_at_space()
+        except OSError as error:
+            return LogWriteFailed(f"asking {self.path} for its free space", error, self.path, cut_back=False)
+        if self.state is DirectoryState.FULL and self.free_bytes >= max(self._min_free_bytes, 1):
+            logger.warning("%s has %d bytes free: writes are taken again", self.path, self.free_bytes)
+            self.state, self.reason = DirectoryState.ONLINE, ""
+        return None
+
+    def _look_at_space(self) -> None:
+        self.total_bytes = self._disk.total_bytes(self.path)
+        self.free_bytes = self._disk.free_bytes(self.path)
+
+    # Logs
+
+    def find(self) -> Iterator[TopicPartition]:
+        """The partitions of which a log lies here; deleted ones are noted as what has to go. Raises OSError."""
+        for name in self._disk.listdir(self.path):
+            if name.endswith(DELETE_SUFFIX):
+                self._reaper.condemn(self.path / name, self._clock.now_ms())
+                continue
+            topic_partition = parse_folder_name(name)
+            if topic_partition is not None:
+                yield topic_partition
+
+    def stored_topic_id(self, topic_partition: TopicPartition) -> uuid.UUID | None:
+        """Whose log lies here; None if that is none of a log's folders. Raises OSError."""
+        name = str(topic_partition)
+        try:
+            topic_id = read_partition_metadata(self._disk, self.path / name / PARTITION_METADATA_FILE)
+        except (CorruptCheckpoint, NotADirectoryError) as error:
+            logger.error("%s is passed over: %s", name, error)
+            return None
+        if topic_id is None:
+            logger.error("%s is passed over: it has no %s", name, PARTITION_METADATA_FILE)
+        return topic_id
+
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """Whether there is a folder for it. Raises OSError."""
+        return topic_partition in self.logs or self._disk.exists(self.path / str(topic_partition))
+
+    def open_log(
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, *, is_new: bool = False
+    ) -> PartitionLog:
+        """Open a log that lies here, or begin one. Blocks. Raises OSError."""
+        log = PartitionLog(
+            self.path / str(topic_partition),
+            topic_partition,
+            topic_id,
+            config,
+            self._clock,
+            self._disk,
+            recovery_point=self._recovery_points.get(topic_partition, 0),
+            log_start_offset=self._log_starts.get(topic_partition, 0),
+            clean=is_new or self.last_shutdown is Shutdown.CLEAN,
+            files=self._files,
+            reaper=self._reaper,
+            randomness=self._randomness,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+        )
+        self.logs[topic_partition] = log
+        return log
+
+    def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> PartitionLog:
+        """Open the log, or begin it if there is none. A folder of another topic of that name is deleted later.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        folder = self.path / str(topic_partition)
+        if self._disk.exists(folder):
+            try:
+                stored_id = read_partition_metadata(self._disk, folder / PARTITION_METADATA_FILE)
+            except CorruptCheckpoint as error:
+                logger.error("%s; the log is begun anew", error)
+                stored_id = None
+            if stored_id == topic_id:
+                return self.open_log(topic_partition, topic_id, config)
+            logger.warning("%s belongs to topic id %s, not %s: it is deleted", folder, stored_id, topic_id)
+            self.rename_away(topic_partition, config.file_delete_delay_ms)
+        # What an older log of that name left in the checkpoints means nothing here.
+        self._forget_checkpoints(topic_partition)
+        return self.open_log(topic_partition, topic_id, config, is_new=True)
+
+    def delete(self, log: PartitionLog) -> None:
+        """Take a log out of service at once: its folder is renamed, its files go after file.delete.delay.ms.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        self.logs.pop(log.topic_partition, None)
+        log.close(clean=False)
+        # What lies in a failed directory is found to be nobody's when it comes back.
+        if self.is_usable:
+            self.rename_away(log.topic_partition, log.config.file_delete_delay_ms)
+        self._forget_checkpoints(log.topic_partition)
+
+    def rename_away(self, topic_partition: TopicPartition, delay_ms: int) -> None:
+        """Let a folder be nobody's at once, and go later. Raises OSError."""
+        tail = f".{random_uuid(self._randomness).hex}{DELETE_SUFFIX}"
+        target = self.path / (str(topic_partition)[: _FOLDER_NAME_MAX_BYTES - len(tail)] + tail)
+        self._disk.rename(self.path / str(topic_partition), target)
+        self._disk.fsync_directory(self.path)
+        self._reaper.condemn(target, self._clock.now_ms() + delay_ms)
+
+    def _forget_checkpoints(self, topic_partition: TopicPartition) -> None:
+        for checkpoint in (self._recovery_points, self._log_starts, self.high_watermarks):
+            checkpoint.pop(topic_partition, None)
+
+    # Checkpoints
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], None]:
+        """What the checkpoint files should say now, of the logs that lie here; the result may be called in a helper
+        thread, one at a time. It raises OSError.
+        """
+        # A copy: a helper thread may be adding one.
+        logs = self.logs.copy()
+        recovery_points = self._kept(self._recovery_points)
+        recovery_points.update((key, log.recovery_point) for key, log in logs.items())
+        watermarks = self._kept(self.high_watermarks)
+        watermarks.update((key, high_watermarks[key]) for key in logs if key in high_watermarks)
+        write_starts = self.checkpoint_log_starts()
+
+        def write() -> None:
+            write_offsets(self._disk, self.path / RECOVERY_POINT_FILE, recovery_points)
+            write_starts()
+            write_offsets(self._disk, self.path / HIGH_WATERMARK_FILE, watermarks)
+
+        return write
+
+    def checkpoint_log_starts(self) -> Callable[[], None]:
+        """The same for the log starts alone; the result may be called beside other checkpoints, in any order.
+
+        What has been deleted by DeleteRecords must not come back: it is answered when this is done.
+        """
+        starts = self._kept(self._log_starts)
+        starts.update(
+            (key, log.log_start_offset)
+            for key, log in self.logs.copy().items()
+            if log.log_start_offset > (0 if log.config.remote_storage_enable else log.segments[0].base_offset)
+        )
+        self._starts_taken = taken = self._starts_taken + 1
+
+        def write() -> None:
+            with self._starts_lock:
+                if taken > self._starts_written:
+                    write_offsets(self._disk, self.path / LOG_START_FILE, starts)
+                    self._starts_written = taken
+
+        return write
+
+    def _kept(self, checkpoint: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {key: checkpoint[key] for key in self.unopened if key in checkpoint}
+
+    def close_log(self, log: PartitionLog, clean: bool) -> bool:
+        """Close one log; whether everything in it is durable. Blocks; any thread may do it."""
+        try:
+            log.close(clean and self.is_usable)
+        except (LogWriteFailed, OSError) as error:
+            logger.error("%s: the next start will recover it: %s", log.directory, error)
+            return False
+        return True
+
+    def close(self, high_watermarks: Mapping[TopicPartition, int], broker_epoch: int, *, flushed: bool) -> None:
+        """A clean end of closed logs: the last checkpoint, and the mark if all of them were flushed. Blocks."""
+        if not self.is_usable:
+            return
+        try:
+            self.checkpoint(high_watermarks)()
+            if flushed:
+                mark_clean(self._disk, self.path, broker_epoch)
+        except OSError as error:
+            logger.error("%s: no clean end: %s", self.path, error)
