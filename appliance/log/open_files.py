@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ OPEN_SEGMENTS_MAX = 512
 LOADED_INDEXES_MAX_BYTES = 64 << 20
 """Indexes of closed segments that are kept in memory after a read."""
 DELETED_SUFFIX = ".deleted"
+
+
+class SegmentGone(FileNotFoundError):
+    """Retention or compaction has taken the segment out of its log: look for the offset in the log again."""
 
 
 class OpenFiles:
@@ -56,6 +61,9 @@ class OpenFiles:
         with self._lock:
             if segment.descriptor >= 0:
                 return segment.descriptor
+            if segment.is_gone:
+                # Its name may belong to the segment that took its place.
+                raise SegmentGone(segment.path)
             # O_APPEND: after a cut the next write must land at the new end, not leave a hole.
             flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
             segment.descriptor = self.disk.open(segment.path, flags)
@@ -82,6 +90,19 @@ class OpenFiles:
                 descriptor, segment.descriptor = segment.descriptor, -1
                 self._open.remove(segment)
                 self.disk.close(descriptor)
+
+    def condemn(self, segment: Segment) -> None:
+        """The segment's files get other names: from now on nobody may come to them by the old ones."""
+        with self._lock:
+            segment.is_gone = True
+        self.close(segment)
+
+    def while_present(self, segment: Segment, work: Callable[[], None]) -> None:
+        """Do something with the segment's files by their names. Raises SegmentGone: it is not part of its log."""
+        with self._lock:
+            if segment.is_gone:
+                raise SegmentGone(segment.path)
+            work()
 
     def index_loaded(self, segment: Segment, size_bytes: int) -> None:
         """Count the index of a closed segment, which is in memory; older ones may have to go."""

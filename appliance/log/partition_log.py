@@ -22,7 +22,6 @@ from appliance.base.errors import invariant
 from appliance.base.ids import TopicPartition
 from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.log import reading
-from appliance.log.appender import Appender
 from appliance.log.checkpoints import (
     LEADER_EPOCH_FILE,
     PARTITION_METADATA_FILE,
@@ -33,6 +32,7 @@ from appliance.log.checkpoints import (
     replace_file,
     write_partition_metadata,
 )
+from appliance.log.compacted_log import CompactedLog
 from appliance.log.errors import LogWriteFailed, OffsetOutOfRange
 from appliance.log.flush import Flush
 from appliance.log.indexes import AbortedTransaction
@@ -41,7 +41,6 @@ from appliance.log.producer_snapshot import snapshot_from_bytes, snapshot_to_byt
 from appliance.log.producer_state import snapshot_of
 from appliance.log.reading import OffsetAndTimestamp
 from appliance.log.recovery import (
-    SNAPSHOT_SUFFIX,
     RecoveredLog,
     list_segments,
     recover_epochs,
@@ -50,7 +49,7 @@ from appliance.log.recovery import (
     snapshot_offsets,
 )
 from appliance.log.retention import expired_end
-from appliance.log.segment import LogSlice, Segment, file_stem
+from appliance.log.segment import LogSlice, Segment
 from appliance.records.batch import HEADER_BYTES, parse_header
 
 logger = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ SEGMENTS_PER_FLUSH_MAX = 32
 """Segments that one flush holds open."""
 
 
-class PartitionLog(Appender):
+class PartitionLog(CompactedLog):
     """The log of one partition. Opening it recovers what lies above the recovery point.
 
     Offsets: `log_start_offset` ≤ `local_log_start_offset` ≤ `recovery_point` ≤ `log_end_offset`; what lies between the
@@ -69,13 +68,9 @@ class PartitionLog(Appender):
     """
 
     __slots__ = (
-        "_clock",
         "_cuts",
         "_flushed_ms",
         "_producer_id_expiration_ms",
-        "_reaper",
-        "log_start_offset",
-        "recovery_point",
         "topic_id",
         "topic_partition",
     )
@@ -91,6 +86,7 @@ class PartitionLog(Appender):
         *,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        cleaned_offset: int = -1,
         clean: bool = False,
         files: OpenFiles | None = None,
         reaper: Reaper | None = None,
@@ -102,6 +98,7 @@ class PartitionLog(Appender):
         Args:
             recovery_point: what lies below was flushed (from the checkpoint).
             log_start_offset: from the checkpoint; 0 if it is not in it.
+            cleaned_offset: how far it was compacted (from the checkpoint); -1 if it is not in it.
             clean: the broker was shut down cleanly; nothing needs to be checked.
 
         Raises:
@@ -113,7 +110,8 @@ class PartitionLog(Appender):
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log_start_offset = log_start_offset
-        self.recovery_point = recovery_point
+        self.recovery_point = self.stored_recovery_point = recovery_point
+        self.cleaned_offset = cleaned_offset
         self._clock = clock
         self._reaper = reaper or Reaper(disk)
         self._producer_id_expiration_ms = producer_id_expiration_ms
@@ -139,7 +137,12 @@ class PartitionLog(Appender):
             self.segments[-1].close()
             return
         found = recover_segments(
-            segments, self.recovery_point, clean=clean, dense=not self.config.is_compacted, now_ms=now_ms
+            segments,
+            self.recovery_point,
+            clean=clean,
+            dense=not self.config.is_compacted,
+            now_ms=now_ms,
+            cleaned_offset=self.cleaned_offset,
         )
         self.segments = found.segments
         recover_producers(self.directory, found, self.producer_state)
@@ -166,6 +169,9 @@ class PartitionLog(Appender):
             )
             self.truncate_fully_and_start_at(self.log_start_offset)
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
+        if self.cleaned_offset > self.log_end_offset:
+            # It is of an earlier log of that name.
+            self.cleaned_offset = -1
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}))"
@@ -345,6 +351,8 @@ class PartitionLog(Appender):
     def _forget_above(self, offset: int) -> None:
         self._cuts += 1
         self.recovery_point = min(self.recovery_point, offset)
+        self.stored_recovery_point = min(self.stored_recovery_point, offset)
+        self.cleaned_offset = min(self.cleaned_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
         self._pending_snapshots = {at: entries for at, entries in self._pending_snapshots.items() if at <= offset}
 
@@ -422,12 +430,6 @@ class PartitionLog(Appender):
             limit=tiered_end,
         )
 
-    def _condemn(self, segment: Segment, *others: Path) -> None:
-        due_ms = self._clock.now_ms() + self.config.file_delete_delay_ms
-        segment.forget()
-        for path in (*segment.paths, *others):
-            self._reaper.condemn(path, due_ms)
-
     # Producers
 
     def producer_snapshot_at(self, offset: int) -> bytes | None:
@@ -442,9 +444,6 @@ class PartitionLog(Appender):
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers idle for producer.id.expiration.ms; how many. Costs a look at each."""
         return self.producer_state.expire(now_ms, self._producer_id_expiration_ms)
-
-    def _snapshot_path(self, offset: int) -> Path:
-        return self.directory / f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
 
     # Flushing
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from appliance.base.disk import Pages
+from appliance.log.open_files import SegmentGone
 from appliance.log.segment import LogSlice, Segment
 from appliance.records.reader import read_records
+
+REPLACED_TRIES_MAX = 100
+"""How often a search in a helper thread begins anew because compaction was faster."""
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -62,19 +66,36 @@ def read_slice(
 def iterate_batches(segments: Sequence[Segment], from_offset: int, end_offset: int) -> Iterator[memoryview]:
     """Whole batches from the one that holds `from_offset` to the one before `end_offset`, crc checked.
 
+    Follows the log when compaction replaces segments meanwhile.
+
     Raises:
         CorruptBatch: while iterating, at damage.
+        SegmentGone: retention was faster.
     """
-    for segment in list(segments)[segment_at(segments, from_offset) :]:
+    offset = from_offset
+    tries_left = REPLACED_TRIES_MAX
+    while offset < end_offset:
+        present = list(segments)
+        segment = present[segment_at(present, offset)]
         if segment.base_offset >= end_offset:
             return
+        if segment.base_offset > offset:
+            raise SegmentGone(f"retention has taken offset {offset} from the log")
+        is_last = segment is present[-1]
         segment.retain()
         try:
-            position = segment.position_of(from_offset)
-            for _, header, batch in segment.batches(position):
+            for _, header, batch in segment.batches(segment.position_of(offset)):
                 if header.base_offset >= end_offset:
                     return
                 yield batch
+                offset = header.next_offset
+            if is_last:
+                return
+            offset = max(offset, segment.next_offset)
+        except SegmentGone:
+            tries_left -= 1
+            if not tries_left:
+                raise
         finally:
             segment.release()
 
@@ -87,7 +108,23 @@ def offset_for_timestamp(
     Raises:
         CorruptBatch: damage lies on the way.
     """
-    for segment in list(segments):
+    return _again_when_replaced(lambda: _first_since(list(segments), timestamp, start_offset, end_offset))
+
+
+def _again_when_replaced(search: Callable[[], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
+    """Search in a helper thread, while the log's own thread may replace or delete segments."""
+    for _ in range(REPLACED_TRIES_MAX - 1):
+        try:
+            return search()
+        except SegmentGone:
+            continue
+    return search()
+
+
+def _first_since(
+    segments: list[Segment], timestamp: int, start_offset: int, end_offset: int
+) -> OffsetAndTimestamp | None:
+    for segment in segments:
         if segment.next_offset <= start_offset or segment.max_timestamp < timestamp:
             continue
         if segment.base_offset >= end_offset:
@@ -117,27 +154,46 @@ def _find_time(segment: Segment, timestamp: int, start_offset: int) -> OffsetAnd
 
 def offset_of_max_timestamp(segments: Sequence[Segment], end_offset: int) -> OffsetAndTimestamp | None:
     """The first record below `end_offset` that has the largest timestamp (ListOffsets with -3)."""
+    return _again_when_replaced(lambda: _latest_of_all(list(segments), end_offset))
+
+
+def _latest_of_all(segments: list[Segment], end_offset: int) -> OffsetAndTimestamp | None:
+    latest, holder = _largest(segments, end_offset, lambda segment: segment.max_timestamp)
+    if holder is None:
+        return None
+    found = _first_since([holder], latest, holder.base_offset, end_offset)
+    if found is not None:
+        return found
+    # A batch that compaction has emptied keeps its timestamp: ask only those that have records.
+    latest, holder = _largest(segments, end_offset, lambda segment: _latest_below(segment, segment.next_offset))
+    return None if holder is None else _first_since([holder], latest, holder.base_offset, end_offset)
+
+
+def _largest(
+    segments: list[Segment], end_offset: int, largest_of: Callable[[Segment], int]
+) -> tuple[int, Segment | None]:
+    """The largest timestamp below an offset, and the first segment that has it."""
     latest, holder = -1, None
-    for segment in list(segments):
+    for segment in segments:
         if segment.base_offset >= end_offset:
             break
         segment.retain()
         try:
-            timestamp = (
-                segment.max_timestamp if segment.next_offset <= end_offset else _latest_below(segment, end_offset)
-            )
+            is_whole = segment.next_offset <= end_offset
+            timestamp = largest_of(segment) if is_whole else _latest_below(segment, end_offset)
         finally:
             segment.release()
         if timestamp > latest:
             latest, holder = timestamp, segment
-    return None if holder is None else offset_for_timestamp([holder], latest, holder.base_offset, end_offset)
+    return latest, holder
 
 
 def _latest_below(segment: Segment, end_offset: int) -> int:
-    """The largest timestamp in the batches of a segment that begin below an offset."""
+    """The largest timestamp in the batches of a segment that begin below an offset and have records."""
     latest = -1
     for _, header in segment.headers(0, segment.position_of(end_offset)):
-        latest = max(latest, header.max_timestamp)
+        if header.record_count:
+            latest = max(latest, header.max_timestamp)
     return latest
 
 

@@ -29,6 +29,7 @@ from appliance.log.producer_snapshot import CorruptSnapshot, snapshot_from_bytes
 from appliance.log.producer_state import REMEMBERED_BATCHES, ProducerState
 from appliance.log.scan import Tail, check_tail
 from appliance.log.segment import NO_TIMESTAMP, Segment, file_stem
+from appliance.log.segment_swap import CLEANED_SUFFIX, finish_swaps
 from appliance.records.batch import BatchHeader
 from appliance.records.control import read_marker
 from appliance.records.errors import CorruptBatch
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 SNAPSHOT_SUFFIX = ".snapshot"
 _SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
-_LITTER_SUFFIXES = (DELETED_SUFFIX, ".cleaned", ".tmp")
+_LITTER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
 _OFFSET_DIGITS = 20
 
 
@@ -71,7 +72,10 @@ def list_segments(directory: Path, files: OpenFiles, index_interval_bytes: int) 
     disk = files.disk
     bases: list[int] = []
     others: list[tuple[int, str]] = []
-    for name in disk.listdir(directory):
+    names = disk.listdir(directory)
+    if finish_swaps(disk, directory, names, offset_in_name):
+        names = disk.listdir(directory)
+    for name in names:
         offset = offset_in_name(name)
         if name.endswith(_LITTER_SUFFIXES):
             remove_tree(disk, directory / name)
@@ -93,11 +97,18 @@ def list_segments(directory: Path, files: OpenFiles, index_interval_bytes: int) 
 
 
 def recover_segments(
-    segments: list[Segment], recovery_point: int, *, clean: bool, dense: bool, now_ms: int
+    segments: list[Segment],
+    recovery_point: int,
+    *,
+    clean: bool,
+    dense: bool,
+    now_ms: int,
+    cleaned_offset: int = -1,
 ) -> RecoveredLog:
     """Check the segments above the recovery point and open the newest for appends.
 
-    `dense`: offsets have no holes between segments (the topic is not compacted), so a hole means lost data.
+    `dense`: offsets have no holes between segments (the topic is not compacted), so a hole means lost data; not so
+    below `cleaned_offset`, as the topic was compacted once.
     """
     result = RecoveredLog([], segments[0].base_offset, -1)
     first_checked = len(segments) - 1
@@ -108,7 +119,8 @@ def recover_segments(
         if number < first_checked:
             result.segments.append(segment)
             continue
-        misplaced = segment.base_offset != result.end_offset if dense else segment.base_offset < result.end_offset
+        is_dense = dense and segment.base_offset > cleaned_offset
+        misplaced = segment.base_offset != result.end_offset if is_dense else segment.base_offset < result.end_offset
         if number > first_checked and misplaced:
             logger.warning(
                 "%s: offsets %d to %d are lost above the recovery point %d; the log ends at %d",
@@ -122,6 +134,8 @@ def recover_segments(
             break
         if number > first_checked:
             segments[number - 1].close_for_appends()
+            # Compaction may have taken the last batches before it.
+            segments[number - 1].next_offset = segment.base_offset
         scan = _SegmentScan(segment, recovery_point, clean)
         scan.run(result, now_ms)
         result.segments.append(segment)

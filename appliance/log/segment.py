@@ -21,7 +21,7 @@ from appliance.log.indexes import (
     aborted_from_bytes,
     aborted_to_bytes,
 )
-from appliance.log.open_files import OpenFiles
+from appliance.log.open_files import OpenFiles, SegmentGone
 from appliance.log.scan import find_batch, last_end_at_most, walk_batches, walk_headers
 from appliance.records.batch import BatchHeader
 from appliance.records.errors import CorruptBatch
@@ -59,10 +59,13 @@ class Segment:
         "descriptor",
         "directory",
         "first_append_ms",
+        "first_batch_timestamp",
         "has_unstored_indexes",
         "index_interval_bytes",
         "is_active",
         "is_damaged",
+        "is_gone",
+        "knows_its_times",
         "max_timestamp_offset",
         "next_offset",
         "references",
@@ -79,8 +82,13 @@ class Segment:
         self.size_bytes = 0
         self.first_append_ms = -1
         """When its first record was appended; -1 while empty. After a restart, what the record itself says."""
+        self.first_batch_timestamp = NO_TIMESTAMP
+        """The largest of the first batch, once `learn_times` has been called."""
+        self.knows_its_times = False
         self.index_interval_bytes = index_interval_bytes
         self.is_active = False
+        self.is_gone = False
+        """It is no longer part of the log; `OpenFiles` opens it no more."""
         self.is_damaged = False
         """Damage below the recovery point was seen at the start: a read must look at every header."""
         self.has_unstored_indexes = False
@@ -171,6 +179,7 @@ class Segment:
         """The offset index, read from its file or built from the log if need be."""
         if self._index is None:
             self._index = self._load_index()
+            self._check_presence()
             if not self.is_active:
                 self._files.index_loaded(self, self._index.size_in_memory)
         return self._index
@@ -181,6 +190,7 @@ class Segment:
         if self._time_index is not None:
             return self._time_index
         content = read_file(self.disk, self.time_index_path)
+        self._check_presence()
         try:
             if not content and self.size_bytes:
                 raise CorruptIndex("there is none")
@@ -194,7 +204,9 @@ class Segment:
         if self._aborted is None:
             try:
                 self._aborted = aborted_from_bytes(read_file(self.disk, self.transaction_index_path) or b"")
+                self._check_presence()
             except CorruptIndex:
+                self._check_presence()
                 # Recovery rebuilds it where it may; a reader of a damaged one must not lose records silently.
                 raise CorruptBatch(f"{self.transaction_index_path} is damaged") from None
             self.stored_aborted = len(self._aborted)
@@ -257,6 +269,26 @@ class Segment:
             self._files.forget_index(self)
         self._files.close(self)
 
+    def condemn(self) -> None:
+        """The segment is no longer part of the log, and its files will have other names."""
+        self.forget()
+        self._files.condemn(self)
+
+    def learn_times(self) -> None:
+        """Find out the first and the largest timestamp. Reads files: for a helper thread, while retained."""
+        try:
+            self.first_batch_timestamp = next((header.max_timestamp for _, header in self.headers()), NO_TIMESTAMP)
+            # Reading it takes it from the time index.
+            self.max_timestamp = self.max_timestamp
+        except CorruptBatch as error:
+            logger.warning("%s: its times are not known: %s", self.path, error)
+        self.knows_its_times = True
+
+    def _check_presence(self) -> None:
+        """What was read by a name may be of the segment that has that name now."""
+        if self.is_gone:
+            raise SegmentGone(self.path)
+
     def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Build both indexes from the batches, as far as they can be read, and store them if there is space."""
         index, time_index = OffsetIndex(), TimeIndex()
@@ -275,10 +307,16 @@ class Segment:
             pass
         time_index.append_if_later(max_timestamp, max_timestamp_offset - self.base_offset)
         self._max_timestamp, self.max_timestamp_offset = max_timestamp, max_timestamp_offset
-        try:
+
+        def store() -> None:
             self._append_to_file(self.index_path, index.unstored(), 0)
             self._append_to_file(self.time_index_path, time_index.unstored(), 0)
             index.stored_entries, time_index.stored_entries = len(index), len(time_index)
+
+        try:
+            self._files.while_present(self, store)
+        except SegmentGone:
+            raise
         except OSError as error:
             # Reads must go on while the disk is full.
             logger.warning("%s: its indexes could not be stored: %s", self.path, error)

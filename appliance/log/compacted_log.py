@@ -1,0 +1,157 @@
+"""What compaction asks of a log: how far it has been cleaned, and a cleaned segment in the place of old ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from appliance.base.clock import Clock
+from appliance.log.appender import Appender
+from appliance.log.cleaner import CleaningJob
+from appliance.log.compaction import Cleanable, SourceSegment, cleanable_part
+from appliance.log.compaction_filter import LastRecord
+from appliance.log.open_files import Reaper
+from appliance.log.recovery import SNAPSHOT_SUFFIX
+from appliance.log.segment import Segment, file_stem
+from appliance.log.segment_swap import CleanedSegment, commit_swap, discard_cleaned, finish_swap
+
+logger = logging.getLogger(__name__)
+
+NO_LIMIT_MS = 2**63 - 1
+
+
+class CleanerLimits(NamedTuple):
+    """What one round may take."""
+
+    map_bytes: int
+    max_bytes_per_second: float
+
+
+class CompactedLog(Appender):
+    """A log whose closed segments can be replaced. `PartitionLog` is the whole."""
+
+    __slots__ = ("_clock", "_reaper", "cleaned_offset", "log_start_offset", "recovery_point", "stored_recovery_point")
+
+    _clock: Clock
+    _reaper: Reaper
+    log_start_offset: int
+    recovery_point: int
+    cleaned_offset: int
+    """Up to where the last round of cleaning went; -1 if there was none."""
+    stored_recovery_point: int
+    """The recovery point as a start would find it. Only what lies below is cleaned: then no start takes the offsets
+    that compaction has left out for lost ones."""
+
+    @property
+    def cleanable_segments(self) -> list[Segment]:
+        """Closed and durable ones, oldest first."""
+        durable = min(self.recovery_point, self.stored_recovery_point)
+        return [
+            segment
+            for segment in self.segments[:-1]
+            if segment.next_offset <= durable and not segment.has_unstored_indexes
+        ]
+
+    def unlearned_segments(self) -> list[Segment]:
+        """Segments whose files must be asked (`learn_times`, in a helper thread) before `cleanable_part` is called."""
+        config = self.config
+        wanted: list[Segment] = []
+        if config.min_compaction_lag_ms > 0 or config.max_compaction_lag_ms < NO_LIMIT_MS:
+            for segment in self.cleanable_segments:
+                if segment.next_offset > self.cleaned_offset and not segment.knows_its_times:
+                    wanted.append(segment)
+        return wanted
+
+    def cleanable_part(self, stable_offset: int, now_ms: int) -> Cleanable:
+        """What could be cleaned, were it this log's turn."""
+        config = self.config
+        return cleanable_part(
+            self.cleanable_segments,
+            cleaned_offset=self.cleaned_offset,
+            log_start_offset=max(self.log_start_offset, self.segments[0].base_offset),
+            log_end_offset=self.log_end_offset,
+            stable_offset=stable_offset,
+            min_compaction_lag_ms=config.min_compaction_lag_ms,
+            max_compaction_lag_ms=config.max_compaction_lag_ms,
+            now_ms=now_ms,
+        )
+
+    def cleaning_job(self, part: Cleanable, limits: CleanerLimits, now_ms: int) -> tuple[CleaningJob, list[Segment]]:
+        """The round for the helper, and the segments that it will read.
+
+        Raises:
+            CorruptBatch: a transaction index is damaged.
+        """
+        config = self.config
+        end = part.first_uncleanable_offset
+        stored = [segment for segment in self.segments[:-1] if not segment.has_unstored_indexes]
+        sources = [segment for segment in self.cleanable_segments if segment.next_offset <= end]
+        unstored = [segment for segment in self.segments if segment.is_active or segment.has_unstored_indexes]
+        job = CleaningJob(
+            directory=self.directory,
+            segments=[
+                SourceSegment(segment.base_offset, segment.next_offset, segment.size_bytes) for segment in sources
+            ],
+            later_bases=[segment.base_offset for segment in stored if segment.base_offset >= end],
+            first_dirty_offset=part.first_dirty_offset,
+            first_uncleanable_offset=end,
+            aborted=[entry for segment in unstored for entry in segment.aborted if entry.first_offset < end],
+            producers={
+                producer_id: LastRecord(batches[-1][3] if batches else -1, epoch)
+                for producer_id, (epoch, _, _, _, _, batches) in self.producer_state.copy().items()
+                if not batches or batches[-1][3] < end
+            },
+            now_ms=now_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            map_bytes=limits.map_bytes,
+            max_bytes_per_second=limits.max_bytes_per_second,
+        )
+        return job, sources
+
+    def put_in_place(self, cleaned: CleanedSegment, sources: Sequence[Segment]) -> bool:
+        """Let a cleaned segment take the place of `sources`; False if these are not in the log as they were.
+
+        Slices on their way keep the old files; a reader in a helper thread gets `SegmentGone` and looks again.
+
+        Raises:
+            OSError: the disk refuses. Unless the first rename did, nothing may be believed until a restart.
+        """
+        first = next((n for n, segment in enumerate(self.segments) if segment is sources[0]), -1)
+        present = self.segments[first : first + len(sources)] if first >= 0 else []
+        if (
+            len(present) != len(sources)
+            or any(old is not new for old, new in zip(present, sources, strict=True))
+            or self.segments[-1] in present
+            or tuple(segment.base_offset for segment in sources) != cleaned.sources
+        ):
+            discard_cleaned(self._disk, self.directory, cleaned.base_offset)
+            return False
+        commit_swap(self._disk, self.directory, cleaned.base_offset)
+        segment = Segment(self.directory, cleaned.base_offset, self._files, self.config.index_interval_bytes)
+        segment.next_offset = sources[-1].next_offset
+        segment.size_bytes = cleaned.size_bytes
+        segment.max_timestamp, segment.max_timestamp_offset = cleaned.max_timestamp, cleaned.max_timestamp_offset
+        for old in sources:
+            # A producer snapshot belongs to a segment's beginning.
+            snapshots = [] if old is sources[0] else [self._snapshot_path(old.base_offset)]
+            self._condemn(old, *snapshots)
+            if old is not sources[0]:
+                self._pending_snapshots.pop(old.base_offset, None)
+        finish_swap(self._disk, self.directory, cleaned.base_offset)
+        self.segments[first : first + len(sources)] = [segment]
+        return True
+
+    def _condemn(self, segment: Segment, *others: Path) -> None:
+        """Let the files of a segment go, after file.delete.delay.ms."""
+        due_ms = self._clock.now_ms() + self.config.file_delete_delay_ms
+        segment.condemn()
+        for path in (*segment.paths, *others):
+            self._reaper.condemn(path, due_ms)
+
+    def _snapshot_path(self, offset: int) -> Path:
+        return self.directory / f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
