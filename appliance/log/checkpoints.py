@@ -20,6 +20,7 @@ from appliance.base.ids import TopicPartition, uuid_from_text, uuid_to_text
 
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
+CLEANER_FILE = "cleaner-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"

@@ -44,6 +44,10 @@ class CompactedLog(Appender):
     """The recovery point as a start would find it. Only what lies below is cleaned: then no start takes the offsets
     that compaction has left out for lost ones."""
 
+    def recovery_point_stored(self, offset: int) -> None:
+        """The checkpoint file says this now. Called in the thread that wrote it; a cut meanwhile counts."""
+        self.stored_recovery_point = min(offset, self.recovery_point)
+
     @property
     def cleanable_segments(self) -> list[Segment]:
         """Closed and durable ones, oldest first."""

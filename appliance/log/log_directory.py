@@ -8,6 +8,7 @@ DIR/boot-id                           of the host's boot in which the directory 
 DIR/.kafka_cleanshutdown              {"version":0,"brokerEpoch":n}; there only between a clean stop and the next start
 DIR/recovery-point-offset-checkpoint
 DIR/log-start-offset-checkpoint
+DIR/cleaner-offset-checkpoint         how far logs have been compacted; not there before one was
 DIR/replication-offset-checkpoint     high watermarks
 DIR/<topic>-<partition>/              a log
 DIR/<topic>-<partition>.<32 hex digits>-delete/   a deleted log, until its files go
@@ -30,6 +31,7 @@ from appliance.base.disk import Disk
 from appliance.base.ids import TopicPartition
 from appliance.base.randomness import Randomness, random_uuid
 from appliance.log.checkpoints import (
+    CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     PARTITION_METADATA_FILE,
@@ -123,6 +125,8 @@ class LogDirectory:
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
+        self._cleaned: dict[TopicPartition, int] = {}
+        """How far logs have been compacted, as the file says."""
         self._starts_lock = threading.Lock()
         self._starts_taken = 0
         self._starts_written = 0
@@ -178,6 +182,7 @@ class LogDirectory:
         disk.fsync_directory(self.path)
         self._recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         self._log_starts = self._read_checkpoint(LOG_START_FILE)
+        self._cleaned = self._read_checkpoint(CLEANER_FILE)
         self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
         self._look_at_space()
 
@@ -278,6 +283,7 @@ class LogDirectory:
             self._disk,
             recovery_point=self._recovery_points.get(topic_partition, 0),
             log_start_offset=self._log_starts.get(topic_partition, 0),
+            cleaned_offset=self._cleaned.get(topic_partition, -1),
             clean=is_new or self.last_shutdown is Shutdown.CLEAN,
             files=self._files,
             reaper=self._reaper,
@@ -330,7 +336,7 @@ class LogDirectory:
         self._reaper.condemn(target, self._clock.now_ms() + delay_ms)
 
     def _forget_checkpoints(self, topic_partition: TopicPartition) -> None:
-        for checkpoint in (self._recovery_points, self._log_starts, self.high_watermarks):
+        for checkpoint in (self._recovery_points, self._log_starts, self._cleaned, self.high_watermarks):
             checkpoint.pop(topic_partition, None)
 
     # Checkpoints
@@ -346,10 +352,17 @@ class LogDirectory:
         watermarks = self._kept(self.high_watermarks)
         watermarks.update((key, high_watermarks[key]) for key in logs if key in high_watermarks)
         write_starts = self.checkpoint_log_starts()
+        cleaned = self._kept(self._cleaned)
+        cleaned.update((key, log.cleaned_offset) for key, log in logs.items() if log.cleaned_offset >= 0)
 
         def write() -> None:
             write_offsets(self._disk, self.path / RECOVERY_POINT_FILE, recovery_points)
+            for key, log in logs.items():
+                log.recovery_point_stored(recovery_points[key])
             write_starts()
+            if cleaned != self._cleaned:
+                write_offsets(self._disk, self.path / CLEANER_FILE, cleaned)
+                self._cleaned = cleaned
             write_offsets(self._disk, self.path / HIGH_WATERMARK_FILE, watermarks)
 
         return write
