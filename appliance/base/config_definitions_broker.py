@@ -215,7 +215,13 @@ _TOPICS = (
 # Logs on disk, replication, tiering.
 _STORAGE = (
     row("log.dir", LIST, ("/tmp/kafka-logs",), "The folder of the data, when `log.dirs` is not set.", importance=HIGH),
-    row("log.dirs", LIST, None, "The folder of the data, as `--data-dir`; one.", importance=HIGH),
+    row(
+        "log.dirs",
+        LIST,
+        None,
+        "Folders for the logs, one for each disk; each broker has a folder inside. One alone means `data.dir`.",
+        importance=HIGH,
+    ),
     row(
         "log.flush.offset.checkpoint.interval.ms",
         INT,
@@ -239,10 +245,9 @@ _STORAGE = (
         "num.recovery.threads.per.data.dir",
         INT,
         2,
-        "Threads that recover logs at start.",
+        "Threads for each data directory that recover logs at the start and flush them at the end.",
         low=1,
         importance=HIGH,
-        no_effect="a fixed number of helper threads opens logs side by side",
     ),
     row("log.cleaner.enable", BOOLEAN, True, "Whether compaction runs.", no_effect=_NO_CLEANER),
     row("log.cleaner.threads", INT, 1, "Threads that compact.", low=0, no_effect=_NO_CLEANER),
@@ -285,7 +290,6 @@ _STORAGE = (
         BOOLEAN,
         True,
         "Whether a broker hands its leaderships over before it ends.",
-        no_effect=_NO_REPLICATION,
     ),
     row(
         "auto.leader.rebalance.enable",
@@ -293,7 +297,6 @@ _STORAGE = (
         True,
         "Whether leaderships go back to preferred replicas.",
         importance=HIGH,
-        no_effect=_NO_REPLICATION,
     ),
     row(
         "leader.imbalance.check.interval.seconds",
@@ -302,7 +305,6 @@ _STORAGE = (
         "How often leaderships are compared with the preferred ones.",
         low=1,
         importance=HIGH,
-        no_effect=_NO_REPLICATION,
     ),
     row(
         "num.replica.fetchers",
@@ -311,7 +313,6 @@ _STORAGE = (
         "Fetching connections to each leader.",
         low=1,
         importance=HIGH,
-        no_effect=_NO_REPLICATION,
     ),
     row(
         "replica.fetch.backoff.ms",
@@ -319,7 +320,6 @@ _STORAGE = (
         1_000,
         "How long a follower waits after a failed fetch.",
         low=0,
-        no_effect=_NO_REPLICATION,
     ),
     row(
         "replica.fetch.max.bytes",
@@ -327,7 +327,6 @@ _STORAGE = (
         1 << 20,
         "Bytes a partition in a follower's fetch.",
         low=0,
-        no_effect=_NO_REPLICATION,
     ),
     row(
         "replica.fetch.min.bytes",
@@ -335,7 +334,6 @@ _STORAGE = (
         1,
         "Bytes that a follower's fetch waits for.",
         importance=HIGH,
-        no_effect=_NO_REPLICATION,
     ),
     row(
         "replica.fetch.response.max.bytes",
@@ -343,7 +341,6 @@ _STORAGE = (
         10 << 20,
         "Bytes of a follower's fetch.",
         low=0,
-        no_effect=_NO_REPLICATION,
     ),
     row("replica.fetch.wait.max.ms", INT, 500, "How long a follower's fetch waits for bytes.", importance=HIGH),
     row(
@@ -360,14 +357,26 @@ _STORAGE = (
         "How long a follower may be behind and still be in sync.",
         importance=HIGH,
     ),
-    row("replica.selector.class", STRING, None, "How a replica to read from is chosen.", no_effect=_NO_REPLICATION),
+    row(
+        "replica.selector.class",
+        STRING,
+        None,
+        "How a replica to read from is chosen: RackAwareReplicaSelector is the one in the reader's rack.",
+    ),
+    row(
+        "follower.replication.throttled.rate",
+        LONG,
+        MAX_LONG,
+        "Bytes a second that replicas fetch together from a leader while a reassignment brings them in.",
+        low=1,
+        dynamic=True,
+    ),
     row(
         "replica.socket.timeout.ms",
         INT,
         30_000,
         "How long a follower waits for an answer.",
         importance=HIGH,
-        no_effect=_NO_REPLICATION,
     ),
     row("remote.log.storage.system.enable", BOOLEAN, True, "Whether topics may be tiered at all."),
     row("remote.fetch.max.wait.ms", INT, 500, "How long one fetch waits for the object store.", low=1),

@@ -45,6 +45,29 @@ _LEASES = (
     _own(
         "controller.takeover.ms", INT, 2_000, "How long a standby waits for the active controller before it takes over."
     ),
+    row(
+        "controller.fast.failover",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether a broker whose connection ends and whose port refuses counts as gone at once. Turn it off where a "
+        "proxy or a rejecting firewall stands between controllers and brokers.",
+        ours=True,
+    ),
+    row(
+        "cluster.id",
+        STRING,
+        None,
+        "The id that a new cluster takes; one that exists must have it. Without it a random one is made.",
+        ours=True,
+    ),
+    row(
+        "leader.imbalance.per.broker.percentage",
+        INT,
+        0,
+        "Leaderships go back to a broker when others lead more than this share of the partitions that prefer it.",
+        low=0,
+        ours=True,
+    ),
     _own(
         "metadata.store.request.timeout.ms",
         INT,

@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from typing import assert_never
 
 from appliance.base.clock import Clock, SystemClock
 from appliance.base.config import BrokerConfig
@@ -21,18 +24,21 @@ from appliance.base.processes import ControllerSettings, ProcessHandle
 from appliance.base.randomness import Randomness, SystemRandomness, random_uuid
 from appliance.broker_actors.commit_pump import CommitPump, Done
 from appliance.broker_actors.controller_handlers import controller_handlers, served_versions
-from appliance.broker_actors.controller_probes import connection_is_refused
+from appliance.broker_actors.controller_probes import broker_is_gone
 from appliance.broker_actors.event_loop import new_event_loop
 from appliance.broker_actors.metadata_feed import MetadataFeed
 from appliance.broker_actors.metadata_store import MetadataStore
 from appliance.broker_actors.takeover import Takeover
-from appliance.controller.brokers import fence, repair, unfence
+from appliance.controller.brokers import fence, repair, shut_down, unfence
 from appliance.controller.commits import Commit, LogCorrupt
 from appliance.controller.decisions import Operation, Rules
+from appliance.controller.elections import is_unclean
+from appliance.controller.health import PartitionHealth, partition_health
 from appliance.controller.image import MetadataImage
-from appliance.controller.liveness import BrokerLiveness, Fence, LeaseTimers, Unfence
+from appliance.controller.leader_elections import rebalance_leaders
+from appliance.controller.liveness import BrokerLiveness, Fence, LeaseTimers, ShutDown, Unfence
 from appliance.controller.metadata_log import MetadataLog, SteppedDown, WrongCluster
-from appliance.controller.records import NO_LEADER
+from appliance.controller.records import NO_LEADER, PartitionChanged
 from appliance.server.background import LoopBackground
 from appliance.server.connection import Connection
 from appliance.server.limits import Limits
@@ -80,7 +86,8 @@ class Controller:
         self.failure: UserError | None = None
         self.clock: Clock = clock or SystemClock()
         self.randomness: Randomness = randomness or SystemRandomness()
-        self.rules = Rules(config, self.randomness)
+        self._liveness = BrokerLiveness(LeaseTimers.of(config))
+        self.rules = Rules(config, self.randomness, self._liveness.positions)
         self._settings = settings
         self._handle = handle
         self._loop = loop
@@ -113,10 +120,13 @@ class Controller:
             config.get("controller.takeover.ms"),
             self._claimed,
         )
-        self._liveness = BrokerLiveness(LeaseTimers.of(config))
         self._feed = MetadataFeed(self._background, self.clock, settings.controller_id)
         self._heartbeats: dict[int, tuple[Connection, int]] = {}
         """Connection and broker epoch of each broker's last heartbeat."""
+        self._health: tuple[MetadataImage, PartitionHealth] | None = None
+        self._unclean_elections = 0
+        self._before = MetadataImage()
+        """The image before the last commit."""
         self._active = False
         self._told_trouble = ""
         self._server: Server = Server(
@@ -138,7 +148,7 @@ class Controller:
         new_id = random_uuid(self.randomness)
         while not is_usable_uuid(new_id):
             new_id = random_uuid(self.randomness)
-        self._takeover.begin(self.config.properties.get("cluster.id"), uuid_to_text(new_id))
+        self._takeover.begin(self.config.get("cluster.id"), uuid_to_text(new_id))
 
     def _claimed(self, error: Exception | None) -> None:
         if error is not None:
@@ -147,6 +157,7 @@ class Controller:
         self._active = True
         self._liveness.took_over(self.image, self.clock.monotonic_ms())
         self._feed.begin(self._log.position)
+        self._before = self.image
         _log.info(
             "controller %d is active in controller epoch %d at position %d of cluster %s",
             self._settings.controller_id,
@@ -155,8 +166,10 @@ class Controller:
             self.image.cluster_id,
         )
         self._pump.begin()
-        self._decide(repair)
+        self._decide(lambda image: repair(image, self.rules))
         self._background.schedule(TICK_MS, self._tick)
+        interval_ms = self.config.get("leader.imbalance.check.interval.seconds") * 1_000
+        self._background.schedule(interval_ms, self._send_leaders_home)
         self._handle.ready(f"{self._log.host}:{self._log.port}")
 
     # What handlers see
@@ -186,25 +199,38 @@ class Controller:
             if not answer.error_code:
                 self._heartbeats[request.broker_id] = (pending.connection, request.broker_epoch)
             return answer
-        broker = (request.broker_id, request.broker_epoch)
+        self._heartbeats[request.broker_id] = (pending.connection, request.broker_epoch)
+        self._commit_then_answer(request, answer, pending)
+        return pending
+
+    def _commit_then_answer(
+        self, request: BrokerLeaseRequest, wish: Unfence | Fence | ShutDown, pending: Pending
+    ) -> None:
+        broker_id, epoch, rules = request.broker_id, request.broker_epoch, self.rules
         operation: Operation
-        if isinstance(answer, Unfence):
-            operation = lambda image: unfence(*broker, image)  # noqa: E731
-        else:
-            shutting_down = answer.shutting_down
-            operation = lambda image: fence([broker], image, shutting_down=shutting_down)  # noqa: E731
+        match wish:
+            case Unfence():
+                operation = lambda image: unfence(broker_id, epoch, image, rules)  # noqa: E731
+            case Fence():
+                operation = lambda image: fence([(broker_id, epoch)], image, rules)  # noqa: E731
+            case ShutDown():
+                operation = lambda image: shut_down(broker_id, epoch, image, rules)  # noqa: E731
+            case _:
+                assert_never(wish)
 
         def done(result: Struct | Exception | None) -> None:
             again = self._beat(request)
+            if isinstance(again, ShutDown) and not isinstance(result, Exception):
+                # Nothing is left to wait for.
+                self._commit_then_answer(request, again, pending)
+                return
             if not isinstance(again, BrokerLeaseResponse):
                 again = BrokerLeaseResponse(controller_epoch=self.image.controller_epoch)
             pending.answer(again)
 
-        self._heartbeats[request.broker_id] = (pending.connection, request.broker_epoch)
         self.submit(operation, done, OWN_OPERATION_TIMEOUT_MS)
-        return pending
 
-    def _beat(self, request: BrokerLeaseRequest) -> BrokerLeaseResponse | Unfence | Fence:
+    def _beat(self, request: BrokerLeaseRequest) -> BrokerLeaseResponse | Unfence | Fence | ShutDown:
         return self._liveness.heartbeat(request, self.image, self.clock.monotonic_ms(), proven_ms=self._log.proven_ms)
 
     def fetch_metadata(self, request: MetadataFetchRequest, pending: Pending) -> Struct | Pending:
@@ -216,8 +242,10 @@ class Controller:
 
     def status(self) -> ControllerStatusResponse:
         image, now_ms = self.image, self.clock.monotonic_ms()
-        states = [partition for topic in image.topics.values() for partition in topic.partitions]
-        leads = [partition.leader for partition in states]
+        if self._health is None or self._health[0] is not image:
+            self._health = (image, partition_health(image, self.rules))
+        health = self._health[1]
+        leads = Counter(partition.leader for topic in image.topics.values() for partition in topic.partitions)
         return ControllerStatusResponse(
             cluster_id=image.cluster_id,
             controller_id=self._settings.controller_id if self._active else image.controller_id,
@@ -229,8 +257,14 @@ class Controller:
             store_state=self._log.trouble or "ok",
             waiting_operations=len(self._pump),
             topics=len(image.topics),
-            partitions=len(states),
-            offline_partitions=leads.count(NO_LEADER),
+            partitions=health.partitions,
+            offline_partitions=health.offline,
+            under_replicated_partitions=health.under_replicated,
+            under_min_isr_partitions=health.under_min_isr,
+            reassigning_partitions=health.reassigning,
+            data_lost_partitions=health.data_lost,
+            preferred_away_partitions=health.preferred_away,
+            unclean_elections=self._unclean_elections,
             brokers=[
                 ControllerStatusBroker(
                     broker_id=broker_id,
@@ -243,7 +277,7 @@ class Controller:
                     fenced=broker.fenced,
                     shutting_down=broker.shutting_down,
                     last_heartbeat_age_ms=self._liveness.age_ms(broker_id, now_ms),
-                    leaders=leads.count(broker_id),
+                    leaders=leads[broker_id],
                 )
                 for broker_id, broker in sorted(image.brokers.items())
             ],
@@ -256,10 +290,33 @@ class Controller:
         self._pump.submit(operation, lambda result: None, OWN_OPERATION_TIMEOUT_MS)
 
     def _committed(self, commit: Commit) -> None:
+        self._count_unclean(commit)
+        self._liveness.committed(commit.number, commit.records, self.clock.monotonic_ms())
         self._liveness.image_changed(self.image, self.clock.monotonic_ms())
         self._feed.committed(commit, self._log.position)
 
+    def _count_unclean(self, commit: Commit) -> None:
+        before, self._before = self._before, self.image
+        for record in commit.records:
+            if not isinstance(record, PartitionChanged) or record.state.leader == NO_LEADER:
+                continue
+            earlier = before.partition_by_id(record.topic_id, record.state.partition)
+            if earlier is not None and is_unclean(earlier, record.state):
+                self._unclean_elections += 1
+                name = before.topics_by_id[record.topic_id].name
+                _log.error(
+                    "unclean election: broker %d leads %s-%d, acknowledged records may be lost",
+                    record.state.leader,
+                    name,
+                    record.state.partition,
+                )
+
     # Time
+
+    def _send_leaders_home(self) -> None:
+        interval_ms = self.config.get("leader.imbalance.check.interval.seconds") * 1_000
+        self._background.schedule(interval_ms, self._send_leaders_home)
+        self._decide(lambda image: rebalance_leaders(image, self.rules))
 
     def _tick(self) -> None:
         self._background.schedule(TICK_MS, self._tick)
@@ -267,13 +324,13 @@ class Controller:
         late = self._liveness.late(now_ms)
         if late:
             _log.warning("fencing silent brokers %s", [broker_id for broker_id, _ in late])
-            self._decide(lambda image: fence(late, image))
+            self._decide(lambda image: fence(late, image, self.rules))
         self._pump.expire()
         self._watch_connections()
         self._tell_trouble()
 
     def _watch_connections(self) -> None:
-        """Rule B6: the end of a heartbeat connection, then a refused connect, shows that the process is gone."""
+        """Rule B6: when a heartbeat connection ends, a look at the port may show that the process is gone."""
         for broker_id, (connection, broker_epoch) in list(self._heartbeats.items()):
             if not connection.closed:
                 continue
@@ -281,19 +338,21 @@ class Controller:
             broker = self.image.brokers.get(broker_id)
             if broker is None or broker.broker_epoch != broker_epoch or broker.dead:
                 continue
-            host, port, timeout_ms = broker.host, broker.port, self.config.get("controller.reconnect.timeout.ms")
+            if not self.config.get("controller.fast.failover"):
+                continue
+            timeout_ms = self.config.get("controller.reconnect.timeout.ms")
             self._background.run(
-                lambda host=host, port=port, timeout_ms=timeout_ms: connection_is_refused(host, port, timeout_ms),  # type: ignore[misc]
-                lambda result, dead=(broker_id, broker_epoch): self._probed(dead, result),  # type: ignore[misc]
+                partial(broker_is_gone, broker.host, broker.port, broker_id, broker_epoch, timeout_ms),
+                partial(self._probed, (broker_id, broker_epoch)),
             )
 
-    def _probed(self, broker: tuple[int, int], refused: bool | Exception) -> None:
-        if refused is not True:
+    def _probed(self, broker: tuple[int, int], gone: bool | Exception) -> None:
+        if gone is not True:
             return
         dead = self._liveness.died(*broker)
         if dead:
             _log.warning("broker %d is gone: fencing it", broker[0])
-            self._decide(lambda image: fence(dead, image, dead=True))
+            self._decide(lambda image: fence(dead, image, self.rules, dead=True))
 
     def _tell_trouble(self) -> None:
         trouble = self._log.trouble

@@ -9,12 +9,22 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from appliance.base.errors import ErrorCode, KafkaError
-from appliance.controller import brokers, configs, isr, partitions, producer_ids, topics
+from appliance.controller import (
+    brokers,
+    configs,
+    isr,
+    leader_elections,
+    partitions,
+    producer_ids,
+    reassignments,
+    topics,
+)
 from appliance.controller.decisions import Decision, Operation, Rules
 from appliance.controller.image import MetadataImage
 from appliance.server.dispatcher import HandlerEntry, error_answer
 from appliance.server.forwarding import ErrorForm
 from appliance.server.handlers.configs import alter_failed, incremental_alter_failed
+from appliance.server.handlers.replicas import alter_reassignments_failed, elect_failed, unregister_failed
 from appliance.server.handlers.topics import create_failed, create_partitions_failed, delete_failed
 from appliance.server.requests import Pending, Request
 from appliance.wire.api import APIS, ApiKey
@@ -70,11 +80,16 @@ def controller_handlers() -> dict[int, HandlerEntry]:
         ApiKey.CREATE_PARTITIONS: _deciding(partitions.create_partitions, create_partitions_failed, spread=True),
         ApiKey.ALTER_CONFIGS: _deciding(configs.alter, alter_failed, spread=True),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _deciding(configs.alter_incrementally, incremental_alter_failed, spread=True),
-        ApiKey.ALTER_PARTITION: _deciding(lambda body, image, rules: isr.alter_partition(body, image)),
+        ApiKey.ELECT_LEADERS: _deciding(leader_elections.elect_leaders, elect_failed, spread=True),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _deciding(
+            reassignments.alter_reassignments, alter_reassignments_failed, spread=True
+        ),
+        ApiKey.UNREGISTER_BROKER: _deciding(brokers.unregister, unregister_failed, spread=True),
+        ApiKey.ALTER_PARTITION: _deciding(isr.alter_partition),
         ApiKey.ALLOCATE_PRODUCER_IDS: _deciding(
             lambda body, image, rules: producer_ids.allocate_producer_ids(body, image)
         ),
-        REGISTER_BROKER: _deciding(lambda body, image, rules: brokers.register(body, image)),
+        REGISTER_BROKER: _deciding(brokers.register),
     }
 
 

@@ -7,6 +7,10 @@ import socket
 from appliance.base.errors import KafkaError
 from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
 from appliance.wire.messages.internal_metadata import ControllerStatusRequest
+from appliance.wire.messages.internal_status import BrokerStatusRequest
+
+OWN_VERSION = 0
+"""Of our own APIs, which are not advertised."""
 
 
 def connection_is_refused(host: str, port: int, timeout_ms: int) -> bool:
@@ -18,6 +22,19 @@ def connection_is_refused(host: str, port: int, timeout_ms: int) -> bool:
     except OSError:
         return False
     return False
+
+
+def broker_is_gone(host: str, port: int, broker_id: int, broker_epoch: int, timeout_ms: int) -> bool:
+    """Rule B6: nobody listens there, or another process than the one that had this epoch answers."""
+    if connection_is_refused(host, port, timeout_ms):
+        return True
+    try:
+        with Connection(host, port, client_id="controller-probe", timeout_ms=timeout_ms) as connection:
+            answer = connection.call(BrokerStatusRequest(only_behind=True), OWN_VERSION)
+    except (ConnectionLost, CallTimedOut, KafkaError):
+        return False
+    # A process that knew this epoch never forgets it before the controller does.
+    return answer.broker_id != broker_id or answer.broker_epoch != broker_epoch
 
 
 def ping_controller(host: str, port: int, timeout_ms: int) -> bool:

@@ -23,6 +23,7 @@ from appliance.base.config import (
 from appliance.base.config_types import ConfigKey, ConfigType
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.controller.decisions import Decision, Rules, answer
+from appliance.controller.elections import follow_configs
 from appliance.controller.image import MetadataImage
 from appliance.controller.records import BrokerConfigSet, Record, TopicConfigSet
 from appliance.wire.messages import alter_configs, incremental_alter_configs
@@ -120,7 +121,7 @@ def _decide(
             errors.append(None)
         except KafkaError as error:
             errors.append(error)
-    return records, errors
+    return [*records, *follow_configs(image, records, rules)], errors
 
 
 def _records_of(change: _Change, image: MetadataImage, rules: Rules) -> list[Record]:

@@ -6,7 +6,8 @@ true in `MetadataDelta`, today and after a take-over alike; `respond` sees the i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -15,6 +16,9 @@ from appliance.base.randomness import Randomness
 from appliance.controller.image import MetadataImage
 from appliance.controller.records import Record
 from appliance.wire.schema import Struct
+
+LogEnds: TypeAlias = Mapping[tuple[uuid.UUID, int, int], tuple[int, int]]
+"""By topic id, partition and broker: last leader epoch and end offset of a replica's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,10 @@ class Rules:
     config: BrokerConfig
     """As given to the controller at its start."""
     randomness: Randomness
+    positions: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """By broker id and epoch: the commit up to which it has said that it knows."""
+    log_ends: LogEnds = field(default_factory=dict)
+    """What was asked before an unclean election; without it the first replica that lives is chosen."""
 
     def config_of(self, image: MetadataImage) -> BrokerConfig:
         """With what was altered for all brokers since."""

@@ -36,7 +36,7 @@ class BrokerState:
     dead: bool = False
     """Fenced, and its process is known to be gone."""
     shutting_down: bool = False
-    """Fenced at its own wish, because it stops."""
+    """It stops: it leads only what nobody else can, until it is fenced at its own wish."""
 
     @property
     def host(self) -> str:

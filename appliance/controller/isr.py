@@ -1,4 +1,4 @@
-"""AlterPartition: a leader asks for another ISR (rules P6 to P8).
+"""AlterPartition: a leader asks for another ISR (rules P6 to P9).
 
 FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION: the leader knows an older partition than this. INELIGIBLE_REPLICA: a member
 may not join now. NOT_CONTROLLER: the leader has seen a newer partition, so this controller is not the last one.
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from appliance.base.errors import ErrorCode, KafkaError
-from appliance.controller.decisions import Decision, answer
+from appliance.base.errors import ErrorCode, InvariantBroken, KafkaError
+from appliance.controller.decisions import Decision, Rules, answer
+from appliance.controller.elections import Outcome
 from appliance.controller.image import MetadataImage
 from appliance.controller.records import LeaderRecoveryState, PartitionChanged, PartitionState, Record
 from appliance.wire.messages.alter_partition import (
@@ -24,8 +25,9 @@ from appliance.wire.messages.alter_partition import (
 )
 
 
-def alter_partition(request: AlterPartitionRequest, image: MetadataImage) -> Decision:
+def alter_partition(request: AlterPartitionRequest, image: MetadataImage, rules: Rules) -> Decision:
     """Every partition is judged by itself; the ones that are accepted are committed together."""
+    outcome = Outcome(image, rules)
     broker = image.brokers.get(request.broker_id)
     if broker is None or broker.broker_epoch != request.broker_epoch:
         return answer(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
@@ -39,11 +41,17 @@ def alter_partition(request: AlterPartitionRequest, image: MetadataImage) -> Dec
                 if (topic.topic_id, data.partition_index) in seen:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition stands in the request more than once")
                 seen.add((topic.topic_id, data.partition_index))
-                state = _decided(request.broker_id, topic.topic_id, data, image)
+                state = _decided(request.broker_id, topic.topic_id, data, outcome)
             except KafkaError as error:
                 rows.append(PartitionDataResponse(partition_index=data.partition_index, error_code=error.code))
                 continue
             records.append(PartitionChanged(topic.topic_id, state))
+            if state.leader != request.broker_id:
+                # Its reassignment is done and it holds no replica any more (KIP-497 has no row for that).
+                rows.append(
+                    PartitionDataResponse(partition_index=data.partition_index, error_code=ErrorCode.NEW_LEADER_ELECTED)
+                )
+                continue
             rows.append(
                 PartitionDataResponse(
                     partition_index=state.partition,
@@ -58,9 +66,11 @@ def alter_partition(request: AlterPartitionRequest, image: MetadataImage) -> Dec
     return answer(AlterPartitionResponse(topics=topics), records)
 
 
-def _decided(broker_id: int, topic_id: uuid.UUID, data: PartitionData, image: MetadataImage) -> PartitionState:
+def _decided(broker_id: int, topic_id: uuid.UUID, data: PartitionData, outcome: Outcome) -> PartitionState:
     """The partition with the ISR that is asked for; its epoch rises also when the ISR stays the same (P8)."""
-    if topic_id not in image.topics_by_id:
+    image = outcome.image
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     partition = image.partition_by_id(topic_id, data.partition_index)
     if partition is None:
@@ -78,14 +88,15 @@ def _decided(broker_id: int, topic_id: uuid.UUID, data: PartitionData, image: Me
     recovery = _recovery(data, partition, len(members))
     for member, broker_epoch in members:
         state = image.brokers.get(member)
-        if state is None or state.fenced or broker_epoch not in (-1, state.broker_epoch):
+        eligible = state is not None and not state.fenced and (member == broker_id or not state.shutting_down)
+        if state is None or not eligible or broker_epoch not in (-1, state.broker_epoch):
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {member}")
-    return msgspec.structs.replace(
-        partition,
-        isr=tuple(member for member, _ in members),
-        leader_recovery_state=recovery,
-        partition_epoch=partition.partition_epoch + 1,
-    )
+    isr = tuple(member for member, _ in members)
+    wanted = msgspec.structs.replace(partition, isr=isr, leader_recovery_state=recovery)
+    changed = outcome.settle(topic, partition, wanted, always=True)
+    if changed is None:
+        raise InvariantBroken("a partition that must get a new epoch got none")
+    return changed
 
 
 def _members(data: PartitionData) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.base.randomness import Randomness
+from appliance.controller.elections import may_take_over
 from appliance.controller.image import BrokerState, MetadataImage
 
 
@@ -33,9 +34,9 @@ def place(
         )
     ring = _ring(image, randomness)
     if not ring:
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "all brokers are fenced: none can lead a partition")
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "all brokers are fenced or about to stop")
     # In the order of their ids: they come last, and there are too few others to spread over.
-    spare = tuple(broker_id for broker_id, broker in sorted(image.brokers.items()) if broker.fenced)
+    spare = tuple(broker_id for broker_id, broker in sorted(image.brokers.items()) if not may_take_over(broker))
     spare = spare[: max(0, replication_factor - len(ring))]
     unfenced = replication_factor - len(spare)
     return [_replicas(ring, number, unfenced) + spare for number in range(first, first + partitions)]
@@ -47,7 +48,7 @@ def _ring(image: MetadataImage, randomness: Randomness) -> list[BrokerState]:
         # By preferred leader: who leads at the moment says nothing about where the load belongs.
         leads.update(partition.replicas[0] for partition in topic.partitions)
     racks: dict[str, list[BrokerState]] = {}
-    for broker in image.live_brokers():
+    for broker in filter(may_take_over, image.live_brokers()):
         racks.setdefault(broker.rack or broker.node, []).append(broker)
     columns = []
     for brokers in racks.values():

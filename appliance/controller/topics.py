@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 
 from appliance.base.config import BrokerConfig, describe_topic, validate_topic_config
 from appliance.base.errors import ErrorCode, KafkaError
@@ -15,6 +16,7 @@ from appliance.base.ids import ZERO_UUID, is_usable_uuid
 from appliance.base.randomness import Randomness, random_uuid
 from appliance.controller.decisions import Decision, Rules, answer
 from appliance.controller.delta import MetadataDelta
+from appliance.controller.elections import may_take_over
 from appliance.controller.image import MetadataImage
 from appliance.controller.placement import place
 from appliance.controller.records import (
@@ -87,26 +89,36 @@ def delete_topics(request: DeleteTopicsRequest, image: MetadataImage, rules: Rul
     return answer(DeleteTopicsResponse(responses=rows), list(records.values()))
 
 
-def check_assignment(replicas: list[int], image: MetadataImage) -> None:
-    """Whether a partition may be put onto these brokers as somebody asked.
+def check_replicas(replicas: Sequence[int], image: MetadataImage) -> None:
+    """Whether these brokers can be the replicas of a partition.
 
     Raises:
-        KafkaError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+        KafkaError: INVALID_REPLICA_ASSIGNMENT.
     """
     if not replicas:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "an assignment names no broker")
     if len(set(replicas)) != len(replicas):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"assignment {replicas} names a broker twice")
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"assignment {list(replicas)} names a broker twice")
     for broker_id in replicas:
         if broker_id not in image.brokers:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {broker_id} is not registered")
-    if all(image.brokers[broker_id].fenced for broker_id in replicas):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"all brokers of assignment {replicas} are fenced")
+
+
+def check_assignment(replicas: Sequence[int], image: MetadataImage) -> None:
+    """Whether a new partition may be put onto these brokers as somebody asked.
+
+    Raises:
+        KafkaError: INVALID_REPLICA_ASSIGNMENT.
+    """
+    check_replicas(replicas, image)
+    if not any(may_take_over(image.brokers[broker_id]) for broker_id in replicas):
+        reason = f"all brokers of assignment {list(replicas)} are fenced or about to stop"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
 def new_partition(number: int, replicas: tuple[int, ...], image: MetadataImage) -> PartitionState:
-    """A partition at the beginning of its life: in sync are all that are not fenced, the first of them leads."""
-    isr = tuple(broker_id for broker_id in replicas if not image.brokers[broker_id].fenced)
+    """A partition at the beginning of its life: in sync are all that live, the first of them leads."""
+    isr = tuple(broker_id for broker_id in replicas if may_take_over(image.brokers[broker_id]))
     return PartitionState(number, isr[0], 0, 0, replicas, isr)
 
 

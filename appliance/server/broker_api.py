@@ -12,6 +12,7 @@ from appliance.server.handlers import (
     delete_records,
     fetch,
     groups,
+    import_records,
     list_offsets,
     log_dirs,
     log_state,
@@ -19,10 +20,12 @@ from appliance.server.handlers import (
     produce,
     produce_fast,
     producer_ids,
+    replicas,
     status,
     topics,
 )
 from appliance.wire.api import ApiKey
+from appliance.wire.messages.internal_import import IMPORT_RECORDS
 from appliance.wire.messages.internal_metadata import CONTROLLER_STATUS
 from appliance.wire.messages.internal_status import BROKER_STATUS
 
@@ -43,6 +46,12 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         ApiKey.CREATE_TOPICS: HandlerEntry(topics.create, error=topics.create_failed),
         ApiKey.DELETE_TOPICS: HandlerEntry(topics.delete, error=topics.delete_failed),
         ApiKey.CREATE_PARTITIONS: HandlerEntry(topics.create_partitions, error=topics.create_partitions_failed),
+        ApiKey.ELECT_LEADERS: HandlerEntry(replicas.elect, error=replicas.elect_failed),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: HandlerEntry(
+            replicas.alter_reassignments, error=replicas.alter_reassignments_failed
+        ),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: HandlerEntry(replicas.list_under_way),
+        ApiKey.UNREGISTER_BROKER: HandlerEntry(replicas.unregister, error=replicas.unregister_failed),
         ApiKey.DELETE_RECORDS: HandlerEntry(delete_records.handle, error=delete_records.failed),
         ApiKey.INIT_PRODUCER_ID: HandlerEntry(producer_ids.ProducerIds().handle),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: HandlerEntry(log_state.offset_for_leader_epoch),
@@ -56,6 +65,7 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         ApiKey.DESCRIBE_PRODUCERS: HandlerEntry(log_state.describe_producers),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: HandlerEntry(cluster.describe_topic_partitions),
         BROKER_STATUS: HandlerEntry(status.broker_status),
+        IMPORT_RECORDS: HandlerEntry(import_records.handle, error=import_records.failed),
         CONTROLLER_STATUS: HandlerEntry(status.controller_status, error=status.controller_status_failed),
         **groups.group_handlers(),
     }

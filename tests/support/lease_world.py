@@ -20,12 +20,13 @@ from appliance.controller.image import MetadataImage
 from appliance.controller.liveness import BrokerLiveness, LeaseTimers, Unfence
 from appliance.controller.records import ControllerClaimed
 from appliance.wire.messages.internal_metadata import BrokerLeaseRequest, BrokerLeaseResponse
-from tests.support.metadata import after, cluster
+from tests.support.metadata import after, cluster, rules
 
 HEARTBEAT_MS = 250
 TICK_MS = 50
 PROOF_INTERVAL_MS = 1_000
 CLOCK_ERROR = 1e-3
+RULES = rules()
 
 
 class Violation(AssertionError):
@@ -104,7 +105,7 @@ class SimulatedController:
             reply(answer)
         elif isinstance(answer, Unfence):
             broker = (request.broker_id, request.broker_epoch)
-            decision = unfence(*broker, self.image)
+            decision = unfence(*broker, self.image, RULES)
             self.commit(decision, lambda: self._reply_again(request, reply))
 
     def _reply_again(self, request: BrokerLeaseRequest, reply: Callable[[BrokerLeaseResponse], None]) -> None:
@@ -125,7 +126,7 @@ class SimulatedController:
             return
         late = self.liveness.late(world.now_ms)
         if late:
-            self.commit(fence(late, self.image))
+            self.commit(fence(late, self.image, RULES))
         world.later(TICK_MS, lambda: self._tick(epoch))
 
     def _prove(self, epoch: int) -> None:

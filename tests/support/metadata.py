@@ -79,7 +79,7 @@ def registration(broker_id: int, number: int, **fields: Any) -> RegisterBrokerRe
 def registered(
     image: MetadataImage, broker_id: int, number: int, **fields: Any
 ) -> tuple[RegisterBrokerResponse, MetadataImage]:
-    return committed(image, brokers.register(registration(broker_id, number, **fields), image))
+    return committed(image, brokers.register(registration(broker_id, number, **fields), image, rules()))
 
 
 def leaders(image: MetadataImage, topic: str) -> list[tuple[int, int]]:

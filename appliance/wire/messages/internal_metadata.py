@@ -79,6 +79,15 @@ class ControllerStatusResponse(Struct, api_key=CONTROLLER_STATUS, versions=(0, 0
     partitions: Int32 = 0
     offline_partitions: Int32 = 0
     brokers: list[ControllerStatusBroker] = field()
+    under_replicated_partitions: Int32 = 0
+    under_min_isr_partitions: Int32 = 0
+    reassigning_partitions: Int32 = 0
+    data_lost_partitions: Int32 = 0
+    """Their only replica came back empty: an operator elects it uncleanly, or restores it."""
+    preferred_away_partitions: Int32 = 0
+    """Led by another than their first replica."""
+    unclean_elections: Int64 = 0
+    """Since this controller took over."""
 
 
 class RegisterBrokerListener(Struct):

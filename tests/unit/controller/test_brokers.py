@@ -19,7 +19,7 @@ from appliance.controller.records import (
     TopicCreated,
     position_of,
 )
-from tests.support.metadata import CLUSTER_ID, after, cluster, committed, leaders, registered
+from tests.support.metadata import CLUSTER_ID, after, cluster, committed, leaders, registered, rules
 
 TOPIC = uuid.UUID(int=7, version=4)
 
@@ -59,7 +59,7 @@ def test_another_incarnation_waits_until_the_first_is_fenced() -> None:
     refused, image = registered(image, 1, 11)
     assert refused.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     epoch = image.brokers[1].broker_epoch
-    _, image = committed(image, fence([(1, epoch)], image))
+    _, image = committed(image, fence([(1, epoch)], image, rules()))
     accepted, image = registered(image, 1, 11)
     assert accepted.error_code == ErrorCode.NONE
     assert accepted.broker_epoch > epoch
@@ -72,7 +72,7 @@ def test_who_knows_the_epoch_noted_in_the_directory_need_not_wait() -> None:
     assert response.error_code == ErrorCode.NONE
     # In one commit the old process has lost what it led, and the new one leads nothing yet.
     assert leaders(image, "t") == [(-1, 1)]
-    _, image = committed(image, unfence(1, response.broker_epoch, image))
+    _, image = committed(image, unfence(1, response.broker_epoch, image, rules()))
     assert leaders(image, "t") == [(1, 2)]
 
 
@@ -80,7 +80,7 @@ def test_a_late_registration_of_a_dead_predecessor_does_not_displace_the_living(
     image = cluster(1)
     first_epoch = image.brokers[1].broker_epoch
     _, image = registered(image, 1, 11, previous_broker_epoch=first_epoch)
-    _, image = committed(image, unfence(1, image.brokers[1].broker_epoch, image))
+    _, image = committed(image, unfence(1, image.brokers[1].broker_epoch, image, rules()))
     late, _ = registered(image, 1, 12, previous_broker_epoch=first_epoch)
     assert late.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
@@ -105,7 +105,7 @@ def test_a_broker_may_know_its_cluster() -> None:
 
 def test_a_fenced_leader_leaves_its_partitions_without_one_under_a_new_epoch_with_the_isr_kept() -> None:
     image = with_topic(cluster(1, 2), led_by(0, 1), led_by(1, 2))
-    decision = fence([(1, image.brokers[1].broker_epoch)], image)
+    decision = fence([(1, image.brokers[1].broker_epoch)], image, rules())
     _, image = committed(image, decision)
     assert leaders(image, "t") == [(-1, 1), (2, 0)]
     assert image.topics["t"].partitions[0].isr == (1,)
@@ -115,7 +115,7 @@ def test_a_fenced_leader_leaves_its_partitions_without_one_under_a_new_epoch_wit
 def test_all_late_brokers_are_marked_before_anything_is_elected() -> None:
     image = with_topic(cluster(1, 2, 3), led_by(0, 1, 2, 3))
     epochs = [(broker_id, image.brokers[broker_id].broker_epoch) for broker_id in (1, 2)]
-    decision = fence(epochs, image)
+    decision = fence(epochs, image, rules())
     kinds = [type(record) for record in decision.records]
     assert kinds == [BrokerFenced, BrokerFenced, PartitionChanged]
     assert leaders(committed(image, decision)[1], "t") == [(3, 1)]
@@ -123,21 +123,21 @@ def test_all_late_brokers_are_marked_before_anything_is_elected() -> None:
 
 def test_an_old_epoch_fences_nobody() -> None:
     image = cluster(1)
-    assert fence([(1, image.brokers[1].broker_epoch - 1)], image).records == []
+    assert fence([(1, image.brokers[1].broker_epoch - 1)], image, rules()).records == ()
 
 
 def test_dead_is_final() -> None:
     image = cluster(1)
     epoch = image.brokers[1].broker_epoch
-    _, image = committed(image, fence([(1, epoch)], image, dead=True))
-    assert unfence(1, epoch, image).records == ()
+    _, image = committed(image, fence([(1, epoch)], image, rules(), dead=True))
+    assert unfence(1, epoch, image, rules()).records == ()
 
 
 def test_a_broker_that_was_fenced_by_mistake_leads_again_under_a_new_epoch() -> None:
     image = with_topic(cluster(1), led_by(0, 1))
     epoch = image.brokers[1].broker_epoch
-    _, image = committed(image, fence([(1, epoch)], image))
-    _, image = committed(image, unfence(1, epoch, image))
+    _, image = committed(image, fence([(1, epoch)], image, rules()))
+    _, image = committed(image, unfence(1, epoch, image, rules()))
     assert leaders(image, "t") == [(1, 2)]
 
 
@@ -145,7 +145,7 @@ def test_a_broker_that_lost_its_directory_is_not_elected_where_only_it_had_the_d
     image = with_topic(cluster(1, 2), led_by(0, 1), led_by(1, 2))
     epoch = image.brokers[1].broker_epoch
     response, image = registered(image, 1, 11, previous_broker_epoch=epoch, log_state=LogState.EMPTY)
-    _, image = committed(image, unfence(1, response.broker_epoch, image))
+    _, image = committed(image, unfence(1, response.broker_epoch, image, rules()))
     assert not image.brokers[1].fenced
     assert leaders(image, "t") == [(-1, 1), (2, 0)]
     assert image.topics["t"].partitions[0].data_lost
@@ -154,7 +154,7 @@ def test_a_broker_that_lost_its_directory_is_not_elected_where_only_it_had_the_d
 def test_an_empty_directory_with_the_known_id_has_lost_nothing() -> None:
     directory = uuid.uuid4()
     first, image = registered(cluster(), 1, 10, directory_ids=[directory])
-    _, image = committed(image, unfence(1, first.broker_epoch, image))
+    _, image = committed(image, unfence(1, first.broker_epoch, image, rules()))
     image = with_topic(image, led_by(0, 1))
     second, image = registered(
         image,
@@ -164,13 +164,13 @@ def test_an_empty_directory_with_the_known_id_has_lost_nothing() -> None:
         previous_broker_epoch=first.broker_epoch,
         log_state=LogState.EMPTY,
     )
-    _, image = committed(image, unfence(1, second.broker_epoch, image))
+    _, image = committed(image, unfence(1, second.broker_epoch, image, rules()))
     assert leaders(image, "t") == [(1, 2)]
 
 
 def test_another_directory_than_before_counts_as_empty() -> None:
     first, image = registered(cluster(), 1, 10, directory_ids=[uuid.uuid4()])
-    _, image = committed(image, unfence(1, first.broker_epoch, image))
+    _, image = committed(image, unfence(1, first.broker_epoch, image, rules()))
     image = with_topic(image, led_by(0, 1))
     _, image = registered(image, 1, 11, directory_ids=[uuid.uuid4()], previous_broker_epoch=first.broker_epoch)
     assert image.topics["t"].partitions[0].data_lost
@@ -180,7 +180,7 @@ def test_a_leader_with_a_tail_that_may_be_lost_recovers_before_it_serves() -> No
     image = with_topic(cluster(1), led_by(0, 1))
     epoch = image.brokers[1].broker_epoch
     response, image = registered(image, 1, 11, previous_broker_epoch=epoch, log_state=LogState.UNCLEAN)
-    _, image = committed(image, unfence(1, response.broker_epoch, image))
+    _, image = committed(image, unfence(1, response.broker_epoch, image, rules()))
     state = image.topics["t"].partitions[0]
     assert (state.leader, state.leader_recovery_state) == (1, LeaderRecoveryState.RECOVERING)
 
@@ -188,16 +188,16 @@ def test_a_leader_with_a_tail_that_may_be_lost_recovers_before_it_serves() -> No
 def test_a_broker_that_stops_in_order_is_not_unfenced_by_a_late_heartbeat() -> None:
     image = with_topic(cluster(1), led_by(0, 1))
     epoch = image.brokers[1].broker_epoch
-    _, image = committed(image, fence([(1, epoch)], image, shutting_down=True))
+    _, image = committed(image, fence([(1, epoch)], image, rules(), shutting_down=True))
     assert image.brokers[1].shutting_down
     assert leaders(image, "t") == [(-1, 1)]
-    assert unfence(1, epoch, image).records == ()
+    assert unfence(1, epoch, image, rules()).records == ()
 
 
 def test_a_new_controller_finishes_what_the_last_one_left_half_done() -> None:
     # A commit that was split: the broker is fenced, but its partition still names it.
     image = with_topic(cluster(1, 2), led_by(0, 1, 2), led_by(1, 2))
     image = after(image, BrokerFenced(1, image.brokers[1].broker_epoch))
-    _, image = committed(image, repair(image))
+    _, image = committed(image, repair(image, rules()))
     assert leaders(image, "t") == [(2, 1), (2, 0)]
-    assert list(repair(image).records) == []
+    assert list(repair(image, rules()).records) == []

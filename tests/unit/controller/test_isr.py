@@ -15,7 +15,7 @@ from appliance.controller.producer_ids import BLOCK_SIZE, allocate_producer_ids
 from appliance.controller.records import LeaderRecoveryState, PartitionChanged, PartitionState, TopicCreated
 from appliance.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from appliance.wire.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from tests.support.metadata import after, cluster, committed
+from tests.support.metadata import after, cluster, committed, rules
 
 TOPIC = uuid.UUID(int=7, version=4)
 
@@ -39,7 +39,7 @@ def ask(
         broker_epoch=image.brokers[sender].broker_epoch,
         topics=[TopicData(topic_id=topic_id, partitions=[data])],
     )
-    response, image = committed(image, alter_partition(request, image))
+    response, image = committed(image, alter_partition(request, image, rules()))
     return response.topics[0].partitions[0], image
 
 
@@ -81,7 +81,7 @@ def test_what_does_not_fit_the_committed_partition_is_refused(asked: dict[str, A
 
 def test_a_fenced_broker_may_not_join() -> None:
     image = with_partition()
-    _, image = committed(image, fence([(3, image.brokers[3].broker_epoch)], image))
+    _, image = committed(image, fence([(3, image.brokers[3].broker_epoch)], image, rules()))
     assert ask(image, [1, 2, 3])[0].error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
@@ -103,7 +103,7 @@ def test_a_leader_reports_that_it_has_recovered() -> None:
 def test_a_stale_sender_is_told_so() -> None:
     image = with_partition()
     request = AlterPartitionRequest(broker_id=1, broker_epoch=image.brokers[1].broker_epoch - 1)
-    assert committed(image, alter_partition(request, image))[0].error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert committed(image, alter_partition(request, image, rules()))[0].error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_blocks_of_producer_ids_follow_each_other() -> None:

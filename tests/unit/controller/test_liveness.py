@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from appliance.base.errors import ErrorCode
-from appliance.controller.brokers import fence, unfence
+from appliance.controller.brokers import fence, shut_down, unfence
+from appliance.controller.decisions import Decision
 from appliance.controller.image import MetadataImage
-from appliance.controller.liveness import BrokerLiveness, Fence, LeaseTimers, Unfence
+from appliance.controller.leader_elections import elect_leaders
+from appliance.controller.liveness import BrokerLiveness, LeaseTimers, ShutDown, Unfence
+from appliance.controller.records import EarlierLeader, PartitionChanged, PartitionState, TopicCreated
 from appliance.controller.standby import StandbyWatch
+from appliance.wire.messages.elect_leaders import ElectLeadersRequest
 from appliance.wire.messages.internal_metadata import BrokerLeaseRequest
-from tests.support.metadata import cluster, committed, registered
+from tests.support.metadata import after, cluster, committed, registered, rules
 
 LEASE_MS, MARGIN_MS, PROOF_MS = 2_000, 500, 3_000
+TOPIC = uuid.UUID(int=7, version=4)
 
 
 def taken_over(image: MetadataImage, now_ms: int = 0) -> BrokerLiveness:
@@ -101,7 +107,7 @@ def test_a_registered_broker_is_unfenced_when_its_image_has_the_registration() -
     liveness = taken_over(image)
     assert beat(liveness, image, 1, 0, position=image.position - 1).is_fenced
     assert beat(liveness, image, 1, 0) == Unfence()
-    _, image = committed(image, unfence(1, image.brokers[1].broker_epoch, image))
+    _, image = committed(image, unfence(1, image.brokers[1].broker_epoch, image, rules()))
     liveness.image_changed(image, 100)
     assert not beat(liveness, image, 1, 100).is_fenced
 
@@ -109,7 +115,7 @@ def test_a_registered_broker_is_unfenced_when_its_image_has_the_registration() -
 def test_a_broker_that_was_just_unfenced_has_time_for_its_next_heartbeat() -> None:
     _, image = registered(cluster(), 1, 10)
     liveness = taken_over(image)
-    _, image = committed(image, unfence(1, image.brokers[1].broker_epoch, image))
+    _, image = committed(image, unfence(1, image.brokers[1].broker_epoch, image, rules()))
     liveness.image_changed(image, 1_000)
     assert late(liveness, 1_000 + LEASE_MS + MARGIN_MS) == []
     assert late(liveness, 1_001 + LEASE_MS + MARGIN_MS) == [1]
@@ -128,7 +134,7 @@ def test_a_late_heartbeat_does_not_raise_the_dead() -> None:
     beat(liveness, image, 1, 0)
     dead = liveness.died(1, image.brokers[1].broker_epoch)
     assert dead == [(1, image.brokers[1].broker_epoch)]
-    _, image = committed(image, fence(dead, image, dead=True))
+    _, image = committed(image, fence(dead, image, rules(), dead=True))
     liveness.image_changed(image, 1)
     assert beat(liveness, image, 1, 2).error_code == ErrorCode.STALE_BROKER_EPOCH
     assert liveness.died(1, image.brokers[1].broker_epoch) == []
@@ -149,14 +155,91 @@ def test_a_controller_that_stood_still_reads_its_sockets_before_it_fences() -> N
     assert [broker_id for broker_id, _ in liveness.late(4_550)] == [1]
 
 
-def test_a_broker_that_wants_to_stop_is_fenced_and_then_let_go() -> None:
+def test_a_broker_that_wants_to_stop_and_leads_nothing_is_fenced_and_then_let_go() -> None:
     image = cluster(1)
     liveness = taken_over(image)
-    assert beat(liveness, image, 1, 0, want_shut_down=True) == Fence(shutting_down=True)
-    _, image = committed(image, fence([(1, image.brokers[1].broker_epoch)], image, shutting_down=True))
+    assert beat(liveness, image, 1, 0, want_shut_down=True) == ShutDown()
+    _, image = committed(image, shut_down(1, image.brokers[1].broker_epoch, image, rules()))
     liveness.image_changed(image, 10)
     answer = beat(liveness, image, 1, 10, want_shut_down=True)
     assert (answer.is_fenced, answer.should_shut_down) == (True, True)
+
+
+def led(image: MetadataImage, *states: PartitionState) -> MetadataImage:
+    return after(image, TopicCreated("t", TOPIC), *(PartitionChanged(TOPIC, state) for state in states))
+
+
+def settled(liveness: BrokerLiveness, image: MetadataImage, decision: Decision, now_ms: int) -> MetadataImage:
+    """The image after the decision, with the liveness told of its commit."""
+    _, image = committed(image, decision)
+    liveness.committed(image.position, decision.records, now_ms)
+    liveness.image_changed(image, now_ms)
+    return image
+
+
+def test_a_broker_that_stops_is_let_go_when_the_others_know_what_it_handed_over() -> None:
+    image = led(cluster(1, 2, 3), PartitionState(0, 1, 0, 0, (1, 2, 3), (1, 2, 3)))
+    liveness = taken_over(image)
+    for broker_id in (1, 2, 3):
+        beat(liveness, image, broker_id, 0)
+    before = image.position
+    image = settled(liveness, image, shut_down(1, image.brokers[1].broker_epoch, image, rules()), 10)
+    assert (image.topics["t"].partitions[0].leader, image.topics["t"].partitions[0].isr) == (2, (2, 3))
+    beat(liveness, image, 2, 20)
+    still = beat(liveness, image, 1, 30, want_shut_down=True)
+    assert (still.is_fenced, still.should_shut_down, still.lease_ms) == (False, False, LEASE_MS)
+    beat(liveness, image, 3, 40, position=before)
+    assert not beat(liveness, image, 1, 50, want_shut_down=True).should_shut_down
+    beat(liveness, image, 3, 60)
+    assert beat(liveness, image, 1, 70, want_shut_down=True) == ShutDown()
+
+
+def test_a_broker_that_stops_leads_on_where_a_replica_that_lives_may_still_catch_up() -> None:
+    image = led(cluster(1, 2), PartitionState(0, 1, 0, 0, (1, 2), (1,)))
+    liveness = taken_over(image)
+    image = settled(liveness, image, shut_down(1, image.brokers[1].broker_epoch, image, rules()), 10)
+    beat(liveness, image, 2, 20)
+    answer = beat(liveness, image, 1, 30, want_shut_down=True)
+    assert (answer.is_fenced, answer.should_shut_down) == (False, False)
+    assert image.topics["t"].partitions[0].leader == 1
+
+
+def test_a_broker_that_does_not_hear_of_a_leadership_it_lost_gets_no_lease() -> None:
+    """Rule B9."""
+    image = led(cluster(1, 2), PartitionState(0, 2, 0, 0, (1, 2), (1, 2)))
+    liveness = taken_over(image)
+    before = image.position
+    beat(liveness, image, 2, 0)
+    moved = elect_leaders(ElectLeadersRequest(topic_partitions=None), image, rules())
+    image = settled(liveness, image, moved, 1_000)
+    assert image.topics["t"].partitions[0].earlier_leaders == (
+        EarlierLeader(2, image.brokers[2].broker_epoch, live=True, commit=image.position),
+    )
+    within = beat(liveness, image, 2, 1_000 + LEASE_MS, position=before)
+    after_it = beat(liveness, image, 2, 1_001 + LEASE_MS, position=before)
+    assert (within.lease_ms, after_it.lease_ms, after_it.error_code) == (LEASE_MS, 0, 0)
+    assert beat(liveness, image, 2, 1_002 + LEASE_MS).lease_ms == LEASE_MS
+    # The refused heartbeat did not count: its bound is that of the one before.
+    assert late(liveness, 1_002 + 2 * LEASE_MS + MARGIN_MS) == [1]
+
+
+def test_a_fenced_broker_is_unfenced_only_with_an_image_that_shows_who_took_over() -> None:
+    image = led(cluster(1, 2), PartitionState(0, 1, 0, 0, (1, 2), (1, 2)))
+    liveness = taken_over(image)
+    before = image.position
+    beat(liveness, image, 1, 0)
+    image = settled(liveness, image, fence([(1, image.brokers[1].broker_epoch)], image, rules()), 2_600)
+    assert beat(liveness, image, 1, 2_700, position=before).lease_ms == 0
+    assert beat(liveness, image, 1, 2_800) == Unfence()
+
+
+def test_a_new_controller_knows_from_the_image_who_may_not_have_heard() -> None:
+    image = led(cluster(1, 2), PartitionState(0, 1, 0, 0, (1, 2), (1, 2)))
+    before = image.position
+    _, image = committed(image, fence([(1, image.brokers[1].broker_epoch)], image, rules()))
+    liveness = taken_over(image)
+    assert beat(liveness, image, 1, 0, position=before).lease_ms == 0
+    assert beat(liveness, image, 1, 0) == Unfence()
 
 
 def test_the_age_of_the_last_heartbeat_is_known() -> None:

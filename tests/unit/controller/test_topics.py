@@ -115,7 +115,7 @@ def test_validate_only_changes_nothing() -> None:
 )
 def test_what_is_wrong_with_one_topic_leaves_its_neighbours_alone(wanted: CreatableTopic, code: ErrorCode) -> None:
     image = cluster(1, 2, 3)
-    _, image = committed(image, fence([(3, image.brokers[3].broker_epoch)], image))
+    _, image = committed(image, fence([(3, image.brokers[3].broker_epoch)], image, rules()))
     _, image = create(image, topic("there"), topic("dot.ted"))
     response, image = create(image, topic("left"), wanted, topic("right"))
     assert codes(response) == [ErrorCode.NONE, code, ErrorCode.NONE]
@@ -141,13 +141,13 @@ def test_a_request_has_one_budget_of_partitions() -> None:
 
 def test_without_a_live_broker_no_topic_is_made() -> None:
     image = cluster(1)
-    _, image = committed(image, fence([(1, image.brokers[1].broker_epoch)], image))
+    _, image = committed(image, fence([(1, image.brokers[1].broker_epoch)], image, rules()))
     assert codes(create(image, topic("a"))[0]) == [ErrorCode.INVALID_REPLICATION_FACTOR]
 
 
 def test_all_replicas_that_are_not_fenced_begin_in_sync() -> None:
     image = cluster(1, 2, 3)
-    _, image = committed(image, fence([(2, image.brokers[2].broker_epoch)], image))
+    _, image = committed(image, fence([(2, image.brokers[2].broker_epoch)], image, rules()))
     _, image = create(image, topic("a", 2, 3), assigned("b", [2, 3, 1]))
     for state in image.topics["a"].partitions:
         assert state.replicas[-1] == 2, "a fenced broker leads last"
