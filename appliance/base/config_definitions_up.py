@@ -23,7 +23,12 @@ def _up(
 
 UP_CONFIGS = table(
     _up("brokers", INT, 1, "How many brokers to start.", low=1, high=1000),
-    _up("data.dir", STRING, "appliance-data", "The folder of everything that is kept; `log.dirs` means the same."),
+    _up(
+        "data.dir",
+        STRING,
+        "appliance-data",
+        "The folder of everything that is kept; logs too, unless `log.dirs` names several folders.",
+    ),
     _up("host", STRING, "127.0.0.1", "The address to listen on. Any but a loopback one needs `insecure`."),
     _up("advertised.host", STRING, None, "The host that clients are told; by default `host`."),
     _up(

@@ -358,7 +358,7 @@ class PartitionHost:
         was_leader = hosted.is_leader
         recovering = hosted.config.remote_storage_enable and (
             state.leader_recovery_state == LeaderRecoveryState.RECOVERING
-            or (self.must_recover and state.leader_epoch > 0)
+            or ((self.must_recover or hosted.topic_partition in self.logs.not_found) and state.leader_epoch > 0)
         )
         if was_leader:
             self._tell(hosted, leads=False)

@@ -42,6 +42,8 @@ class ApplianceSettings:
     log_level: str = "info"
     properties: dict[str, str] = field(default_factory=dict)
     """Broker configs, as text."""
+    log_dirs: tuple[Path, ...] = ()
+    """Where all brokers' logs lie when that is not `data_dir`: several disks."""
 
     @property
     def broker_ports(self) -> range:
@@ -82,7 +84,8 @@ class ApplianceSettings:
             raise UserError(f"--object-store {object_store}: give a path, file:///path or s3://bucket/prefix")
         if self.ray_address and not object_store.startswith("s3://"):
             raise UserError("--ray-address needs --object-store s3://…: a folder is for one machine")
-        return replace(self, data_dir=data_dir, object_store=object_store)
+        log_dirs = tuple(dict.fromkeys(folder.expanduser().absolute() for folder in self.log_dirs))
+        return replace(self, data_dir=data_dir, log_dirs=log_dirs, object_store=object_store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ def plan_cluster(
         at_address[node.address] += 1
         advertised_host = settings.advertised_host or _reachable(settings.host, node)
         data_dir = settings.data_dir / f"broker-{broker_id}"
+        log_dirs = [folder / f"broker-{broker_id}" for folder in settings.log_dirs]
         listener, advertised = _listener(settings.host, port), _listener(advertised_host, port)
         brokers.append(
             ProcessSpec(
@@ -158,6 +162,7 @@ def plan_cluster(
                     controllers=[f"{controller_host}:{controller_port}"],
                     object_store=settings.object_store,
                     node=node.name,
+                    log_dirs=log_dirs,
                     # So that DescribeConfigs tells what really holds.
                     properties={
                         **settings.properties,
@@ -165,7 +170,7 @@ def plan_cluster(
                         "node.id": str(broker_id),
                         "listeners": listener,
                         "advertised.listeners": advertised,
-                        "log.dirs": str(data_dir),
+                        "log.dirs": ",".join(map(str, log_dirs or [data_dir])),
                         "object.store.url": settings.object_store,
                     },
                 ),

@@ -27,6 +27,10 @@ def up(
     data_dir: Annotated[
         str | None, typer.Option(help="The folder of everything that is kept [default: appliance-data].")
     ] = None,
+    log_dirs: Annotated[
+        str | None,
+        typer.Option(help="Folders for the logs, one for each disk, with commas between [default: the data folder]."),
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option(help="The first broker's port, the others count on; 0 takes free ones [default: 9092]."),
@@ -63,6 +67,7 @@ def up(
     flags = {
         "brokers": brokers,
         "data.dir": data_dir,
+        "log.dirs": log_dirs,
         "port": port,
         "http.port": http_port,
         "connect.port": connect_port,

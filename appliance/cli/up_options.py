@@ -55,6 +55,7 @@ def resolve(
         except BadValue as error:
             raise UserError(str(error)) from None
 
+    log_dirs = [Path(folder) for folder in merged.get("log.dirs", "").split(",") if folder]
     settings = ApplianceSettings(
         data_dir=Path(value("data.dir")),
         brokers=value("brokers"),
@@ -69,7 +70,8 @@ def resolve(
         insecure=value("insecure"),
         services=value("services"),
         log_level=value("log.level"),
-        properties={name: text for name, text in merged.items() if name in BROKER_CONFIGS},
+        properties={name: text for name, text in merged.items() if name in BROKER_CONFIGS and name != "log.dirs"},
+        log_dirs=tuple(log_dirs),
     )
     return settings.checked(), warnings
 
@@ -87,10 +89,12 @@ def _with_up_keys(layer: Mapping[str, str]) -> dict[str, str]:
         derived["advertised.host"] = _listener("advertised.listeners", entries.pop("advertised.listeners"))[0]
     for name in ("log.dir", "log.dirs"):
         if name in entries:
-            folder = entries.pop(name)
-            if "," in folder:
-                raise UserError(f"{name} {folder}: one folder, which holds all brokers'")
-            derived["data.dir"] = folder
+            folders = [folder.strip() for folder in entries.pop(name).split(",") if folder.strip()]
+            if not folders:
+                raise UserError(f"{name}: no folder")
+            # One alone is the folder of everything; of several the first is. Unless that is named beside them.
+            derived["data.dir"] = folders[0]
+            derived["log.dirs"] = ",".join(folders) if len(folders) > 1 or "data.dir" in entries else ""
     return {**derived, **entries}
 
 

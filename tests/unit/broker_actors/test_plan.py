@@ -52,6 +52,16 @@ def test_what_cannot_be_is_told_in_one_line(flags: dict[str, object], words: str
     assert "\n" not in str(refused.value)
 
 
+def test_each_broker_has_a_folder_of_its_own_in_each_directory_for_logs(tmp_path: Path) -> None:
+    settings = ApplianceSettings(data_dir=tmp_path, brokers=2, port=0, log_dirs=(Path("/a"), Path("b"), Path("/a")))
+    second = plan_of(settings.checked()).brokers[1].settings
+    assert second.data_dir == tmp_path / "broker-2"
+    assert second.log_dirs == [Path("/a/broker-2"), Path("b").absolute() / "broker-2"]
+    assert second.properties["log.dirs"] == f"/a/broker-2,{Path('b').absolute()}/broker-2"
+    alone = plan_of(ApplianceSettings(data_dir=tmp_path, port=0).checked()).brokers[0].settings
+    assert (alone.log_dirs, alone.properties["log.dirs"]) == ([], str(tmp_path / "broker-1"))
+
+
 def test_the_object_store_is_a_url_and_lies_in_the_data_folder_by_default(tmp_path: Path) -> None:
     assert ApplianceSettings(data_dir=tmp_path).checked().object_store == (tmp_path / "object-store").as_uri()
     settings = ApplianceSettings(data_dir=tmp_path, object_store=str(tmp_path / "a b")).checked()

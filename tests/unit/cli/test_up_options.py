@@ -82,6 +82,26 @@ def test_a_flag_wins_over_kafkas_name_for_the_same_in_the_file(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    ("text", "flags", "data_dir", "log_dirs"),
+    [
+        ("log.dirs=/a", {}, "/a", []),
+        ("log.dirs=/a, /b,/a", {}, "/a", ["/a", "/b"]),
+        ("log.dir=/a", {"log.dirs": "/c,/d"}, "/c", ["/c", "/d"]),
+        ("log.dirs=/a,/b", {"data.dir": "/d"}, "/d", ["/a", "/b"]),
+        ("log.dirs=/a,/b", {"log.dirs": "/c"}, "/c", []),
+        ("log.dirs=/a", {"data.dir": "/d"}, "/d", []),
+        ("", {"data.dir": "/d", "log.dirs": "/a"}, "/d", ["/a"]),
+    ],
+)
+def test_several_folders_are_for_logs_and_one_alone_is_for_everything(
+    tmp_path: Path, text: str, flags: dict[str, str], data_dir: str, log_dirs: list[str]
+) -> None:
+    settings, _ = resolve(flags, {}, file_of(tmp_path, text))
+    assert settings.data_dir == Path(data_dir)
+    assert settings.log_dirs == tuple(map(Path, log_dirs))
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("log.retention.hour=1", r"log\.retention\.hours"),
@@ -93,7 +113,7 @@ def test_a_flag_wins_over_kafkas_name_for_the_same_in_the_file(tmp_path: Path) -
         ("listeners=SSL://:9092", "PLAINTEXT"),
         ("listeners=PLAINTEXT://:9092,OTHER://:9093", "one listener"),
         ("listeners=PLAINTEXT://host", "no port"),
-        ("log.dirs=/a,/b", "one folder"),
+        ("log.dirs= , ", "no folder"),
         ("host=10.0.0.1", "--insecure"),
     ],
 )
