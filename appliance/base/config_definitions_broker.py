@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 from appliance.base.config_definitions_groups import COORDINATOR_CONFIGS
@@ -24,7 +25,6 @@ _NO_QUORUM = "the metadata log lies in the object store, there is no quorum of c
 _ONE_LOOP = "each broker is one process with one event loop"
 _SYSTEM_BUFFERS = "the operating system sizes the buffer"
 _ONE_CHECKPOINT = "written together with the high watermarks, by `replica.high.watermark.checkpoint.interval.ms`"
-_NO_CLEANER = "compaction is not there yet"
 _NO_REPLICATION = "partitions have one replica for now"
 
 # Brokers, listeners and their limits.
@@ -249,17 +249,38 @@ _STORAGE = (
         low=1,
         importance=HIGH,
     ),
-    row("log.cleaner.enable", BOOLEAN, True, "Whether compaction runs.", no_effect=_NO_CLEANER),
-    row("log.cleaner.threads", INT, 1, "Threads that compact.", low=0, no_effect=_NO_CLEANER),
+    row("log.cleaner.enable", BOOLEAN, True, "Whether compaction runs."),
+    row(
+        "log.cleaner.threads",
+        INT,
+        1,
+        "Logs that each broker compacts at the same time, each in a helper process of its own.",
+        low=0,
+        dynamic=True,
+    ),
     row(
         "log.cleaner.backoff.ms",
         LONG,
         15_000,
         "How long compaction sleeps when there is nothing to do.",
         low=0,
-        no_effect=_NO_CLEANER,
+        dynamic=True,
     ),
-    row("log.cleaner.dedupe.buffer.size", LONG, 128 << 20, "Memory of compaction.", no_effect=_NO_CLEANER),
+    row(
+        "log.cleaner.dedupe.buffer.size",
+        LONG,
+        128 << 20,
+        "Memory for the keys of a round of compaction, for all helpers together, about 200 bytes for a key. What has "
+        "more keys takes several rounds.",
+        dynamic=True,
+    ),
+    row(
+        "log.cleaner.io.max.bytes.per.second",
+        ConfigType.DOUBLE,
+        sys.float_info.max,
+        "What compaction reads and writes at most, all helpers together.",
+        dynamic=True,
+    ),
     row(
         "producer.id.expiration.ms",
         INT,

@@ -15,7 +15,7 @@ from appliance.log.compaction_filter import LastRecord
 from appliance.log.open_files import Reaper
 from appliance.log.recovery import SNAPSHOT_SUFFIX
 from appliance.log.segment import Segment, file_stem
-from appliance.log.segment_swap import CleanedSegment, commit_swap, discard_cleaned, finish_swap
+from appliance.log.segment_swap import CleanedSegment, commit_swap, discard_cleaned, finish_swap, is_complete
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +32,21 @@ class CleanerLimits(NamedTuple):
 class CompactedLog(Appender):
     """A log whose closed segments can be replaced. `PartitionLog` is the whole."""
 
-    __slots__ = ("_clock", "_reaper", "cleaned_offset", "log_start_offset", "recovery_point", "stored_recovery_point")
+    __slots__ = (
+        "_clock",
+        "_cuts",
+        "_cuts_before_cleaning",
+        "_reaper",
+        "cleaned_offset",
+        "log_start_offset",
+        "recovery_point",
+        "stored_recovery_point",
+    )
 
     _clock: Clock
+    _cuts: int
+    """How often the log was cut."""
+    _cuts_before_cleaning: int
     _reaper: Reaper
     log_start_offset: int
     recovery_point: int
@@ -89,6 +101,7 @@ class CompactedLog(Appender):
             CorruptBatch: a transaction index is damaged.
         """
         config = self.config
+        self._cuts_before_cleaning = self._cuts
         end = part.first_uncleanable_offset
         stored = [segment for segment in self.segments[:-1] if not segment.has_unstored_indexes]
         sources = [segment for segment in self.cleanable_segments if segment.next_offset <= end]
@@ -132,8 +145,9 @@ class CompactedLog(Appender):
             or any(old is not new for old, new in zip(present, sources, strict=True))
             or self.segments[-1] in present
             or tuple(segment.base_offset for segment in sources) != cleaned.sources
+            or not is_complete(self._disk, self.directory, cleaned.base_offset)
         ):
-            discard_cleaned(self._disk, self.directory, cleaned.base_offset)
+            self.discard_cleaned(cleaned)
             return False
         commit_swap(self._disk, self.directory, cleaned.base_offset)
         segment = Segment(self.directory, cleaned.base_offset, self._files, self.config.index_interval_bytes)
@@ -149,6 +163,19 @@ class CompactedLog(Appender):
         finish_swap(self._disk, self.directory, cleaned.base_offset)
         self.segments[first : first + len(sources)] = [segment]
         return True
+
+    def discard_cleaned(self, cleaned: CleanedSegment) -> None:
+        """Remove the files of a cleaned segment that has no place any more. Raises OSError."""
+        discard_cleaned(self._disk, self.directory, cleaned.base_offset)
+
+    def sync_directory(self) -> None:
+        """Make what was put in place durable. Blocks; any thread may do it. Raises OSError."""
+        self._disk.fsync_directory(self.directory)
+
+    def cleaned_to(self, offset: int) -> None:
+        """All segments of the round are in their place, durably."""
+        if self._cuts == self._cuts_before_cleaning:
+            self.cleaned_offset = offset
 
     def _condemn(self, segment: Segment, *others: Path) -> None:
         """Let the files of a segment go, after file.delete.delay.ms."""

@@ -68,7 +68,6 @@ class PartitionLog(CompactedLog):
     """
 
     __slots__ = (
-        "_cuts",
         "_flushed_ms",
         "_producer_id_expiration_ms",
         "topic_id",
@@ -115,7 +114,7 @@ class PartitionLog(CompactedLog):
         self._clock = clock
         self._reaper = reaper or Reaper(disk)
         self._producer_id_expiration_ms = producer_id_expiration_ms
-        self._cuts = 0
+        self._cuts = self._cuts_before_cleaning = 0
         self._flushed_ms = clock.now_ms()
         self._open(clean)
 

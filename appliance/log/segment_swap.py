@@ -43,6 +43,11 @@ class CleanedSegment(NamedTuple):
     """Base offsets of the segments that it stands for."""
 
 
+def is_complete(disk: Disk, directory: Path, base_offset: int) -> bool:
+    """Whether the cleaned segment is still there. Raises OSError."""
+    return disk.exists(directory / f"{base_offset:0{_OFFSET_DIGITS}d}{LOG_SUFFIX}{CLEANED_SUFFIX}")
+
+
 def commit_swap(disk: Disk, directory: Path, base_offset: int) -> None:
     """Step 1. Raises OSError: then the old segments still count, and the new files can be removed."""
     _rename_all(disk, directory, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)

@@ -67,7 +67,7 @@ def clean(
     for cleaned in round_.run():
         group, waiting = waiting[: len(cleaned.sources)], waiting[len(cleaned.sources) :]
         assert log.put_in_place(cleaned, group)
-    log.cleaned_offset = round_.end_offset
+    log.cleaned_to(round_.end_offset)
     return round_.stats
 
 
