@@ -27,6 +27,8 @@ from appliance.broker_actors.event_loop import new_event_loop
 from appliance.broker_actors.group_host import GroupCoordinatorHost
 from appliance.broker_actors.internal_topics import InternalTopics
 from appliance.broker_actors.log_care import LogCare
+from appliance.broker_actors.log_cleaner import LogCleaner
+from appliance.broker_actors.log_cleaner_worker import ProcessWorker
 from appliance.broker_actors.partition_host import PartitionHost
 from appliance.broker_actors.serving import ServingGate
 from appliance.controller.image import MetadataImage
@@ -151,6 +153,12 @@ class Broker:
         self.loop_lag = LoopLag(self.background, self.clock)
         self._exporter: Exporter | None = None
         self._care = LogCare(self.partitions, logs, config, self.clock, self.background)
+        self.cleaner = LogCleaner(
+            self.partitions,
+            self.clock,
+            self.background,
+            lambda number: ProcessWorker(number, self.broker_id, self.background),
+        )
 
     def start(self) -> None:
         """Listen, then register. Raises: UserError when the address cannot be had."""
@@ -185,6 +193,7 @@ class Broker:
         self.loop_lag.start()
         self.groups.start()
         self._care.start()
+        self.cleaner.start()
         self._tick_tiering()
         self.controller.start()
 
@@ -343,6 +352,7 @@ class Broker:
         if self._exporter is not None:
             self._exporter.close()
         self._care.close()
+        self.cleaner.close()
         self.tiering.close()
         self.groups.close()
         self.server.close()
