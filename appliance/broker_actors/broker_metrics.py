@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from appliance.base.background import Background
 from appliance.base.clock import Clock
 from appliance.broker_actors.hosted_partition import HostedPartition
-from appliance.metrics.broker_numbers import BrokerNumbers, PartitionNumbers
+from appliance.metrics.broker_numbers import BrokerNumbers, CleanerNumbers, PartitionNumbers
 from appliance.wire.api import APIS, ApiKey
 
 if TYPE_CHECKING:
@@ -62,7 +62,27 @@ def numbers_of(broker: Broker) -> BrokerNumbers:
         uploads=broker.tiering.uploads_under_way,
         tiering_waiting_bytes=sum(row.waiting_bytes for row in broker.tiering.status()),
         has_lease=broker.partitions.serving,
+        cleaner=_cleaner_numbers(broker),
         partitions=[_numbers_of(hosted) for hosted in _partitions(broker)],
+    )
+
+
+def _cleaner_numbers(broker: Broker) -> CleanerNumbers:
+    cleaner = broker.cleaner
+    numbers = cleaner.numbers
+    since_ms = cleaner.time_since_last_run_ms
+    refused = cleaner.refused_logs
+    return CleanerNumbers(
+        rounds=numbers.rounds,
+        cleaned_bytes=numbers.cleaned_bytes,
+        written_bytes=numbers.written_bytes,
+        max_dirty_percent=numbers.max_dirty_percent,
+        max_compaction_delay_seconds=numbers.max_compaction_delay_ms / 1_000,
+        max_buffer_percent=numbers.max_buffer_percent,
+        last_round_seconds=numbers.last_round_ms / 1_000,
+        seconds_since_last_look=-0.001 if since_ms < 0 else since_ms / 1_000,
+        uncleanable_partitions=len(refused),
+        uncleanable_bytes=sum(log.size_bytes for log in refused),
     )
 
 

@@ -22,6 +22,22 @@ class PartitionNumbers:
 
 
 @dataclass(slots=True)
+class CleanerNumbers:
+    """Compaction on one broker."""
+
+    rounds: int
+    cleaned_bytes: int
+    written_bytes: int
+    max_dirty_percent: int
+    max_compaction_delay_seconds: float
+    max_buffer_percent: int
+    last_round_seconds: float
+    seconds_since_last_look: float
+    uncleanable_partitions: int
+    uncleanable_bytes: int
+
+
+@dataclass(slots=True)
 class BrokerNumbers:
     """One broker at one moment. Sizes in bytes, times in seconds; counters since the start."""
 
@@ -42,4 +58,5 @@ class BrokerNumbers:
     uploads: int = 0
     tiering_waiting_bytes: int = 0
     has_lease: bool = False
+    cleaner: CleanerNumbers | None = None
     partitions: list[PartitionNumbers] = field(default_factory=list)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from appliance.metrics.broker_numbers import BrokerNumbers, PartitionNumbers
+from appliance.metrics.broker_numbers import BrokerNumbers, CleanerNumbers, PartitionNumbers
 
 
 class BrokerCollector(Collector):
@@ -21,6 +21,8 @@ class BrokerCollector(Collector):
         yield from _of_requests(numbers)
         yield from _of_partitions(numbers.partitions)
         yield from _of_topics(numbers.partitions)
+        if numbers.cleaner is not None:
+            yield from _of_cleaner(numbers.cleaner)
         for name, text, value in (
             ("kafka_server_socket_server_metrics_connection_count", "Open connections.", numbers.connections),
             (
@@ -56,6 +58,49 @@ class BrokerCollector(Collector):
             ("appliance_handler_errors", "Requests that failed by a mistake of ours.", numbers.handler_errors),
         ):
             yield CounterMetricFamily(name, text, value)
+
+
+def _of_cleaner(cleaner: CleanerNumbers) -> Iterator[Metric]:
+    for name, text, value in (
+        (
+            "kafka_log_logcleaner_max_clean_time_secs",
+            "How long the last round of compaction took.",
+            cleaner.last_round_seconds,
+        ),
+        (
+            "kafka_log_logcleaner_max_compaction_delay_secs",
+            "By how much max.compaction.lag.ms is exceeded somewhere.",
+            cleaner.max_compaction_delay_seconds,
+        ),
+        (
+            "kafka_log_logcleaner_max_buffer_utilization_percent",
+            "How full the map of keys was in the last round.",
+            cleaner.max_buffer_percent,
+        ),
+        (
+            "kafka_log_logcleanermanager_max_dirty_percent",
+            "Share of the dirtiest log that is not compacted.",
+            cleaner.max_dirty_percent,
+        ),
+        (
+            "kafka_log_logcleanermanager_time_since_last_run_ms",
+            "Since logs were last looked at; -1 before.",
+            1_000 * cleaner.seconds_since_last_look,
+        ),
+        (
+            "kafka_log_logcleanermanager_uncleanable_partitions_count",
+            "Logs that are left alone for damage.",
+            cleaner.uncleanable_partitions,
+        ),
+        ("kafka_log_logcleanermanager_uncleanable_bytes", "The size of these.", cleaner.uncleanable_bytes),
+    ):
+        yield GaugeMetricFamily(name, text, value)
+    for name, text, value in (
+        ("appliance_log_cleaner_rounds", "Rounds of compaction that came to their end.", cleaner.rounds),
+        ("appliance_log_cleaner_read_bytes", "Bytes that they read.", cleaner.cleaned_bytes),
+        ("appliance_log_cleaner_written_bytes", "Bytes that they wrote.", cleaner.written_bytes),
+    ):
+        yield CounterMetricFamily(name, text, value)
 
 
 def _of_requests(numbers: BrokerNumbers) -> Iterator[Metric]:
