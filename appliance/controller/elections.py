@@ -99,6 +99,8 @@ class Outcome:
         state = _completed(wanted or before)
         leader, state = self._leader(topic, before, state, prefer, unclean)
         if leader != NO_LEADER:
+            # Whoever was elected may be all that a reassignment waited for.
+            state = _completed(state)
             # With nobody to lead, who is in sync stays as it is: any of them may be the first to come back.
             keep = tuple(b for b in state.isr if b == leader or self.may_lead(b))
             state = _with(state, isr=keep, data_lost=False)
