@@ -30,6 +30,7 @@ from appliance.broker_actors.log_care import LogCare
 from appliance.broker_actors.log_cleaner import LogCleaner
 from appliance.broker_actors.log_cleaner_worker import ProcessWorker
 from appliance.broker_actors.partition_host import PartitionHost
+from appliance.broker_actors.replica_manager import ReplicaManager
 from appliance.broker_actors.serving import ServingGate
 from appliance.controller.image import MetadataImage
 from appliance.controller.log_reader import CLUSTER_ID
@@ -150,6 +151,8 @@ class Broker:
             self.tiering.partition_leading,
             lambda hosted: self.tiering.partition_stopped(hosted.topic_id, hosted.partition),
         )
+        self.replication = ReplicaManager(self, loop, store, self._tiering_threads)
+        self.partitions.replication = self.replication
         self.loop_lag = LoopLag(self.background, self.clock)
         self._exporter: Exporter | None = None
         self._care = LogCare(self.partitions, logs, config, self.clock, self.background)
@@ -194,6 +197,7 @@ class Broker:
         self.groups.start()
         self._care.start()
         self.cleaner.start()
+        self.replication.start()
         self._tick_tiering()
         self.controller.start()
 
@@ -275,7 +279,9 @@ class Broker:
     def _apply(self) -> None:
         self._take_configs()
         changed, self._changed = self._changed, set()
+        self.replication.image_came(self.image)
         self.partitions.apply(self.image, sorted(changed))
+        self.replication.image_applied()
         me = self.image.brokers.get(self.broker_id)
         self._gate.fenced(me is None or me.fenced or me.broker_epoch != self.broker_epoch)
         self._tell()
@@ -353,6 +359,7 @@ class Broker:
             self._exporter.close()
         self._care.close()
         self.cleaner.close()
+        self.replication.close()
         self.tiering.close()
         self.groups.close()
         self.server.close()

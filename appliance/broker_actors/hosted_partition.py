@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from appliance.base.clock import Clock
@@ -18,7 +18,7 @@ from appliance.log.producer_state import Duplicate
 from appliance.partition.events import Effect, IsrDecided, MinInsyncReplicasSet, ProposeIsr
 from appliance.partition.follower import PartitionFollower
 from appliance.partition.leader import PartitionLeader
-from appliance.partition.leader_start import LeaderStart
+from appliance.partition.leader_start import Earlier, LeaderStart
 from appliance.partition.produce_checks import ANY_AGE_MS, LOG_APPEND_TIME
 from appliance.partition.purgatory import AckPurgatory, Waiter
 from appliance.partition.recompression import AS_PRODUCED
@@ -67,6 +67,11 @@ class Leadership(NamedTuple):
     lease_ms: int = 0
 
 
+def earlier_leaders_of(state: PartitionState) -> list[Earlier]:
+    """Who may still answer as the leader, as the metadata has it."""
+    return [Earlier(one.broker_id, one.broker_epoch, one.live) for one in state.earlier_leaders]
+
+
 class HostedPartition:
     """A replica of one partition. All methods are called on the loop's thread, unless they say otherwise."""
 
@@ -76,6 +81,7 @@ class HostedPartition:
         "_leadership",
         "_staged_internal",
         "acks",
+        "batch_max_bytes",
         "broker_id",
         "bytes_in",
         "config",
@@ -85,6 +91,7 @@ class HostedPartition:
         "follower",
         "high_watermark",
         "is_leader",
+        "last_fetch_ms",
         "leader",
         "leader_epoch",
         "log",
@@ -136,6 +143,8 @@ class HostedPartition:
         """Set while this replica follows a leader."""
         self.followed_by: list[Followed] = []
         """Places in the fetch sessions of followers, told of every change."""
+        self.last_fetch_ms: dict[int, int] = {}
+        """When the last fetch to an earlier leader left, by broker id."""
         self.cutting = False
         """A helper thread truncates the log: nobody else may touch it."""
         self.offline = ""
@@ -149,6 +158,7 @@ class HostedPartition:
         self.waiters: dict[Waiter, None] = {}
         self.dirty = False
         self.plain = False
+        self.batch_max_bytes = 0
         self.records_in = 0
         self.bytes_in = 0
         self._flushing = False
@@ -174,7 +184,12 @@ class HostedPartition:
     @property
     def low_watermark(self) -> int:
         """The smallest log start among the live replicas, for DeleteRecords: wake the waiters when it rises."""
-        return self.log.log_start_offset
+        start = self.log.log_start_offset
+        leader = self.leader
+        if leader is None or not leader.followers:
+            return start
+        followers = [one for one in leader.followers.values() if one.replica_id not in leader.fenced]
+        return min([start, *(follower.log_start_offset for follower in followers)])
 
     @property
     def last_stable_offset(self) -> int:
@@ -263,6 +278,20 @@ class HostedPartition:
         self.log.leader_epochs.truncate_from_end(self.log_end_offset)
         self.follower = follower
 
+    def follower_advanced(self) -> None:
+        """The leader has told of a higher high watermark."""
+        if self.follower is not None and self.follower.high_watermark > self.high_watermark:
+            self.high_watermark = self.follower.high_watermark
+            if self.waiters:
+                self._host.advanced(self)
+
+    def append_replicated(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        """Stage a batch that the leader has sent, as it is. Raises: OffsetOutOfRange."""
+        self.log.stage_replicated(batch, header, now_ms)
+        if not self.dirty:
+            self.dirty = True
+            self._host.dirty.append(self)
+
     def was_cut(self) -> None:
         """The log was truncated or begun anew."""
         self.log_end_offset = self.log.log_end_offset
@@ -311,6 +340,8 @@ class HostedPartition:
         """The committed record of the partition changed within this leader epoch."""
         if self.leader is not None and self._leadership is not None:
             self._leadership = self._leadership._replace(state=state)
+            if self.start is not None:
+                self.start.follow(earlier_leaders_of(state))
             self.isr_answered(state.isr, state.partition_epoch, state.replicas, now_ms)
 
     def isr_answered(self, isr: tuple[int, ...], partition_epoch: int, replicas: tuple[int, ...], now_ms: int) -> None:
@@ -326,11 +357,17 @@ class HostedPartition:
         self.reconsider()
         self.wake()
 
-    def follower_fetched(self, replica_id: int, broker_epoch: int, offset: int, now_ms: int) -> None:
+    def follower_fetched(
+        self, replica_id: int, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
+    ) -> None:
         """A follower whose history matches has everything before `offset`."""
         leader = self.leader
         if leader is None:
             return
+        follower = leader.followers[replica_id]
+        if log_start_offset != follower.log_start_offset:
+            follower.log_start_offset = log_start_offset
+            self._host.advanced(self)
         high_watermark = leader.follower_fetched(replica_id, broker_epoch, offset, now_ms)
         if high_watermark > self.high_watermark:
             self._advance(high_watermark)
@@ -355,6 +392,7 @@ class HostedPartition:
 
     def reconsider(self) -> None:
         """Find out anew whether the short way of a produce request may be taken."""
+        self.batch_max_bytes = min(self.config.max_message_bytes, self.config.segment_bytes)
         self.plain = (
             self.leader is not None
             and self._host.serving
@@ -434,10 +472,42 @@ class HostedPartition:
             return
         self._staged_internal.append((base_offset, base_offset + header.last_offset_delta + 1, on_committed))
 
+    def append_imported(self, batches: Sequence[tuple[memoryview, BatchHeader]], on_committed: OnCommitted) -> None:
+        """Append checked batches of another log that keep their offsets; `on_committed` is called once, on the loop."""
+        self._host.begin_tick()
+        now_ms = self._host.clock.now_ms()
+        first = batches[0][1].base_offset
+        if self.write_refusal or self.offline:
+            on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+            return
+        try:
+            for batch, header in batches:
+                self.log.stage_replicated(batch, header._replace(partition_leader_epoch=self.leader_epoch), now_ms)
+                self.bytes_in += header.size_in_bytes
+        except InvariantBroken as error:
+            self.go_offline(str(error))
+            on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+            return
+        if not self.dirty:
+            self.dirty = True
+            self._host.dirty.append(self)
+        self._staged_internal.append((first, self.log.staged_end_offset, on_committed))
+
+    def begin_anew_at(self, offset: int) -> None:
+        """Let a log that is still empty begin at another offset, for an import. Raises: OSError."""
+        epoch = self.leader_epoch
+        self.log.truncate_fully_and_start_at(offset, epochs=[(epoch, offset)] if epoch >= 0 else ())
+        self.recovered()
+
+    def flush_failed(self, error: LogWriteFailed) -> None:
+        """A flush that somebody else made of this log has failed."""
+        self._host.write_failed(error)
+
     def written(self) -> None:
         """This tick's write is done, or has failed: move the ends, answer internal producers."""
         end = self.log.log_end_offset
-        self.records_in += end - self.log_end_offset
+        if self.is_leader:
+            self.records_in += end - self.log_end_offset
         self.log_end_offset = end
         if self.acks_wait_for_flush:
             self._flush()

@@ -114,7 +114,9 @@ class LogCare:
         for hosted in self._whose_turn_it_is():
             if len(prepared) == FLUSHES_PER_ROUND_MAX:
                 break
-            if hosted.dirty or hosted.offline or hosted.acks_wait_for_flush or not hosted.log.flush_due(now_ms):
+            if hosted.dirty or hosted.offline or hosted.cutting or hosted.acks_wait_for_flush:
+                continue
+            if not hosted.log.flush_due(now_ms):
                 continue
             try:
                 # The active segment is flushed only where the topic asks for it; closed ones always, once.

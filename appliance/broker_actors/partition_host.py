@@ -193,7 +193,8 @@ class PartitionHost:
 
     def metadata_wanted(self, hosted: HostedPartition, leader_epoch: int) -> None:
         # The feed is a long poll: the image that says so is on its way.
-        _log.warning("%r: another broker knows of leader epoch %d; not serving it any more", hosted, leader_epoch)
+        if hosted.is_leader:
+            _log.warning("%r: another broker knows of leader epoch %d; not served any more", hosted, leader_epoch)
 
     def write_now(self, hosted: HostedPartition) -> None:
         """Write one partition's staged batches before the tick ends; its place on the list then means nothing."""
@@ -239,6 +240,11 @@ class PartitionHost:
     def checkpoint_log_starts(self) -> Callable[[], None]:
         """Work for a helper thread that makes the log starts as they are now durable. It raises OSError."""
         return self.logs.checkpoint_log_starts()
+
+    def out_of_service(self) -> list[tuple[TopicPartition, str]]:
+        """Partitions of this broker that are not served, and why."""
+        offline = [(hosted.topic_partition, hosted.offline) for hosted in self if hosted.offline]
+        return sorted(offline + self.directories.unavailable_in(self.image))
 
     def set_serving(self, serving: bool) -> None:
         """Whether this broker may answer for what it leads."""
@@ -358,7 +364,12 @@ class PartitionHost:
         was_leader = hosted.is_leader
         recovering = hosted.config.remote_storage_enable and (
             state.leader_recovery_state == LeaderRecoveryState.RECOVERING
-            or ((self.must_recover or hosted.topic_partition in self.logs.not_found) and state.leader_epoch > 0)
+            # Where there are other replicas the controller knows: who lost data was taken out of the ISR.
+            or (
+                len(state.replicas) == 1
+                and (self.must_recover or hosted.topic_partition in self.logs.not_found)
+                and state.leader_epoch > 0
+            )
         )
         if was_leader:
             self._tell(hosted, leads=False)

@@ -2,7 +2,8 @@
 
 The lease is looked at in every tick, before answers leave. Without it they are held back, in the hope that it comes
 again soon; after a second this broker stops serving: what was held is dropped with its connections, new requests for
-its partitions are answered NOT_LEADER_OR_FOLLOWER until the lease is back.
+its partitions are answered NOT_LEADER_OR_FOLLOWER until the lease is back. Under a soft lease (the controller cannot
+reach the store) only partitions are served whose in-sync replicas have all fetched lately (B8).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Lease(Protocol):
     """What the controller has granted."""
 
     def lease_valid(self, now_ms: int) -> bool: ...
+
+    def lease_firm(self, now_ms: int) -> bool: ...
 
     def loop_ticked(self) -> None: ...
 
@@ -62,6 +65,7 @@ class ServingGate:
                 self._server.begin_tick()
             if not self._partitions.serving:
                 _log.info("serving: the lease is held")
+                self._partitions.set_soft_lease(not lease.lease_firm(now_ms))
                 self._partitions.set_serving(True)
         elif self._partitions.serving:
             self._hold(now_ms)
@@ -80,3 +84,5 @@ class ServingGate:
     def _recheck(self) -> None:
         self._background.schedule(RECHECK_MS, self._recheck)
         self.check()
+        if self._partitions.serving:
+            self._partitions.set_soft_lease(not self._lease.lease_firm(self._clock.monotonic_ms()))

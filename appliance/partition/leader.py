@@ -41,6 +41,7 @@ class Follower:
     last_fetch_ms: int = 0
     caught_up_ms: int = 0
     leader_end_at_last_fetch: int = 0
+    log_start_offset: int = 0
 
     def fetched(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """Remember a fetch at `offset`.

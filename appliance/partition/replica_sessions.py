@@ -24,6 +24,7 @@ class Followed:
     """One partition in a session."""
 
     __slots__ = (
+        "awaited",
         "current_leader_epoch",
         "fetch_offset",
         "hosted",
@@ -48,6 +49,8 @@ class Followed:
         self.max_bytes = 0
         self.matched = False
         """The follower's history was found to be a part of the leader's, in this leader epoch."""
+        self.awaited = False
+        """It was sent something that changes its position: it has to name that before it is sent more."""
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
         self.told_tiered_end = -1
@@ -72,8 +75,12 @@ class ReplicaSession:
     partitions: dict[ReplicaKey, Followed] = field(default_factory=dict)
     ready: dict[Followed, None] = field(default_factory=dict)
     """Those that may have something to tell, the longest waiting first."""
+    news: dict[Followed, None] = field(default_factory=dict)
+    """Those that have no records, but numbers that the follower does not know; told with the next answer."""
     on_ready: Callable[[], None] | None = None
     """Called when a partition has changed while a fetch waits."""
+    end_wait: Callable[[], None] | None = None
+    """Answers the fetch that waits."""
     answer_left_ms: int = -1
     healthy_since_ms: int = -1
     """When the answer left that the newest fetch names; -1 before the second fetch."""
@@ -90,12 +97,19 @@ class ReplicaSession:
         followed = self.partitions.pop(key, None)
         if followed is not None:
             self.ready.pop(followed, None)
+            self.news.pop(followed, None)
         return followed
 
     def fetched(self) -> None:
-        """A fetch came that names the session's epoch, so the last answer has arrived."""
+        """A fetch came that names the session's epoch.
+
+        So the answer before it has arrived; unless it was sent behind a fetch that still waits, which is answered now.
+        """
         self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
-        self.healthy_since_ms = self.answer_left_ms
+        if self.end_wait is None:
+            self.healthy_since_ms = self.answer_left_ms
+        else:
+            self.end_wait()
 
     def answered(self, now_ms: int) -> None:
         """An answer leaves."""

@@ -11,11 +11,14 @@ from appliance.base.background import Background
 from appliance.base.clock import Clock
 from appliance.base.config import BrokerConfig, TopicConfig
 from appliance.base.errors import ErrorCode
+from appliance.base.ids import TopicPartition
 from appliance.controller.image import MetadataImage
+from appliance.log.errors import LogWriteFailed
 from appliance.log.log_manager import LogManager
 from appliance.log.partition_log import PartitionLog
 from appliance.partition.leader import PartitionLeader
 from appliance.partition.purgatory import AckPurgatory, Waiter
+from appliance.partition.replica_sessions import Followed
 from appliance.records.batch import BatchHeader
 from appliance.tiering.fetcher import RemoteOffset, RemoteRead
 from appliance.tiering.manager import PartitionTieringStatus
@@ -43,6 +46,9 @@ class Partition(Protocol):
     plain: bool
     """Leading, and batches need no more than the usual checks: the short way of a produce request may be taken."""
 
+    batch_max_bytes: int
+    """The largest batch that may take it."""
+
     @property
     def last_stable_offset(self) -> int: ...
 
@@ -67,8 +73,37 @@ class Partition(Protocol):
             KafkaError: producer epoch or sequence do not fit, or the log takes no writes now.
         """
 
+    def append_imported(
+        self, batches: Sequence[tuple[memoryview, BatchHeader]], on_committed: Callable[[ErrorCode, int], None]
+    ) -> None:
+        """Append checked batches of another log that keep their offsets; `on_committed` is called once, on the loop."""
+
+    def begin_anew_at(self, offset: int) -> None:
+        """Let a log that is still empty begin at another offset. Raises: OSError."""
+
+    def flush_failed(self, error: LogWriteFailed) -> None:
+        """A flush that somebody else made of its log has failed."""
+
     def raise_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for every reader (DeleteRecords, retention)."""
+
+
+class ReplicatedPartition(Partition, Protocol):
+    """What the leader's side of replication needs beside that."""
+
+    offline: str
+    """Why the partition is out of service; empty while it is not."""
+    recovering: bool
+    followed_by: list[Followed]
+    """Places in followers' sessions that are told of each change."""
+
+    def superseded(self, leader_epoch: int) -> None:
+        """Somebody knows of a newer leader epoch: serve no more (P2)."""
+
+    def follower_fetched(
+        self, replica_id: int, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
+    ) -> None:
+        """A follower whose history matches has everything before `offset`."""
 
 
 class Topic(Protocol):
@@ -99,6 +134,9 @@ class Partitions(Protocol):
 
     def absence_of(self, topic: str | uuid.UUID, partition: int) -> ErrorCode:
         """The error for clients who ask for a partition that there is, but is not open here."""
+
+    def out_of_service(self) -> Sequence[tuple[TopicPartition, str]]:
+        """Partitions of this broker that are not served, and why."""
 
     def checkpoint_log_starts(self) -> Callable[[], None]:
         """Work for a helper thread that makes the log starts as they are now durable. It raises OSError."""

@@ -24,6 +24,7 @@ from appliance.partition.fetch_sessions import FetchContext, FetchSessions, Sess
 from appliance.server.context import Broker, Partition, RemoteReader
 from appliance.server.handlers.fetch_answer import TOPIC_IDS_SINCE, add_partition, encode_with_ranges
 from appliance.server.handlers.fetch_read import FetchReader, PartitionRead, is_cold, warm_up
+from appliance.server.handlers.replica_fetch import ReplicaFetchHandler
 from appliance.server.requests import Pending, Request
 from appliance.tiering.fetcher import RemoteRead
 from appliance.wire.messages.fetch import FetchRequest, FetchResponse
@@ -40,11 +41,14 @@ class FetchHandler:
 
     def __init__(self, sessions: FetchSessions, max_bytes: int) -> None:
         self.sessions = sessions
+        self.followers = ReplicaFetchHandler()
         self.max_bytes = max_bytes
         """`fetch.max.bytes`: no answer is larger, apart from a first batch that is."""
 
-    def handle(self, broker: Broker, request: Request) -> Pending:
+    def handle(self, broker: Broker, request: Request) -> FetchResponse | Pending:
         body = cast(FetchRequest, request.body)
+        if max(body.replica_id, body.replica_state.replica_id) >= 0:
+            return self.followers.handle(broker, request)
         by_id = request.api_version >= TOPIC_IDS_SINCE
         wanted = [
             SessionPartition(

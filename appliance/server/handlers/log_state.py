@@ -23,6 +23,7 @@ from appliance.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
 
@@ -40,6 +41,23 @@ def _leading(broker: Broker, topic: str, partition: int, leader_epoch: int = -1)
     return cast(Partition, hosted)
 
 
+def _known_to_replica(broker: Broker, topic: str, wanted: OffsetForLeaderPartition, replica_id: int) -> Partition:
+    """For another broker, which need not find a leader here. One that names a higher epoch ends service (P2).
+
+    Raises: KafkaError.
+    """
+    hosted = broker.partitions.get(topic, wanted.partition)
+    state = broker.image.partition(topic, wanted.partition)
+    if hosted is None or state is None or replica_id not in state.replicas:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if wanted.current_leader_epoch > hosted.leader_epoch:
+        hosted.superseded(wanted.current_leader_epoch)
+    error = leader_epoch_error(wanted.current_leader_epoch, hosted.leader_epoch)
+    if error:
+        raise KafkaError(error)
+    return cast(Partition, hosted)
+
+
 def offset_for_leader_epoch(broker: Broker, request: Request) -> OffsetForLeaderEpochResponse:
     body = cast(OffsetForLeaderEpochRequest, request.body)
     response = OffsetForLeaderEpochResponse()
@@ -50,7 +68,10 @@ def offset_for_leader_epoch(broker: Broker, request: Request) -> OffsetForLeader
             answer = EpochEndOffset(partition=wanted.partition)
             result.partitions.append(answer)
             try:
-                hosted = _leading(broker, topic.topic, wanted.partition, wanted.current_leader_epoch)
+                if body.replica_id >= 0:
+                    hosted = _known_to_replica(broker, topic.topic, wanted, body.replica_id)
+                else:
+                    hosted = _leading(broker, topic.topic, wanted.partition, wanted.current_leader_epoch)
                 epoch, end_offset = hosted.log.leader_epochs.end_offset_for(wanted.leader_epoch)
                 answer.leader_epoch = epoch
                 answer.end_offset = min(end_offset, hosted.log_end_offset)

@@ -12,6 +12,9 @@ from __future__ import annotations
 from appliance.wire.schema import Request, Struct, field
 from appliance.wire.types import Int8, Int16, Int32, Int64, Records, String, Uuid
 
+TIERED_END_TAG = 10_001
+"""Far above Kafka's own tags; whoever does not know it passes it over."""
+
 
 class ReplicaState(Struct):
     replica_id: Int32 = -1
@@ -87,6 +90,8 @@ class PartitionData(Struct):
     snapshot_id: SnapshotId = field(since=12, tag=2)
     aborted_transactions: list[AbortedTransaction] | None = field()
     preferred_read_replica: Int32 = field(since=11, default=-1)
+    tiered_end_offset: Int64 = field(since=12, tag=TIERED_END_TAG, default=-1)
+    """Our own, for followers: the object store is confirmed to hold everything below."""
     records: Records | None = None
 
 

@@ -11,7 +11,7 @@ from appliance.base.errors import ErrorCode
 from appliance.client.connection import Connection
 from appliance.records.batch import parse_header
 from appliance.wire.messages.delete_topics import DeleteTopicsRequest
-from appliance.wire.messages.fetch import FetchRequest, FetchResponse, ForgottenTopic
+from appliance.wire.messages.fetch import FetchRequest, FetchResponse, ForgottenTopic, ReplicaState
 from tests.support.broker import RunningCluster
 from tests.support.requests import (
     batch_of,
@@ -207,10 +207,13 @@ def test_a_reader_whose_last_epoch_is_unknown_is_told_where_logs_part(connection
     assert partitions_of(connection.call(request, 12))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_nobody_follows_as_long_as_there_is_one_replica(connection: Connection) -> None:
+def test_nobody_follows_who_is_not_registered(connection: Connection) -> None:
     topic = new_topic(connection)
-    response = connection.call(fetch_request(topic, {0: 0}, replica_id=7), 12)
-    assert partitions_of(response)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    request = fetch_request(topic, {0: 0})
+    request.replica_state = ReplicaState(replica_id=7, replica_epoch=1)
+    assert connection.call(request, 18).error_code == ErrorCode.STALE_BROKER_EPOCH
+    older = fetch_request(topic, {0: 0}, replica_id=7)
+    assert connection.call(older, 12).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize("version", [7, 12, 13, 18])

@@ -9,10 +9,14 @@ from tests.support.hand_loop import HandBackground, HandClock
 class Lease:
     def __init__(self) -> None:
         self.end_ms = 0
+        self.firm = True
         self.ticks = 0
 
     def lease_valid(self, now_ms: int) -> bool:
         return now_ms < self.end_ms
+
+    def lease_firm(self, now_ms: int) -> bool:
+        return self.firm and now_ms < self.end_ms
 
     def loop_ticked(self) -> None:
         self.ticks += 1
@@ -34,9 +38,13 @@ class Server:
 class Partitions:
     def __init__(self) -> None:
         self.serving = False
+        self.soft = False
 
     def set_serving(self, serving: bool) -> None:
         self.serving = serving
+
+    def set_soft_lease(self, soft: bool) -> None:
+        self.soft = soft
 
 
 class World:
