@@ -1,4 +1,4 @@
-"""`appliance topics`: create, list, describe and delete topics."""
+"""`appliance topics`: create, list, describe and delete topics; `topics_import` has the import."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.base.ids import TopicPartition, uuid_to_text
+from appliance.cli import topics_import
 from appliance.cli.output import LOCAL_BROKER, Bootstrap, Format, OutputFormat, key_values, print_json, print_table
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ CLIENT_ID = "appliance-cli"
 EARLIEST, LATEST = -2, -1
 _TOPIC_SOURCE = 1
 
-app = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Create, list, describe, delete and import topics.", no_args_is_help=True, rich_markup_mode=None)
 
+
+app.command("import")(topics_import.import_topics)
 
 FIRST_CONTACT_RETRIES = 4
 """Under a second: somebody waits, and an address where nobody listens is more often wrong than slow."""

@@ -222,7 +222,13 @@ class ProducerState:
     def load(self, snapshot: list[SnapshotEntry]) -> None:
         """Begin with what a snapshot says."""
         self.clear()
+        self.adopt(snapshot)
+
+    def adopt(self, snapshot: list[SnapshotEntry]) -> None:
+        """Add those producers of a snapshot that are not known: their batches are gone from the log."""
         for saved in snapshot:
+            if saved.producer_id in self._producers:
+                continue
             batches: tuple[RememberedBatch, ...] = ()
             if saved.last_offset >= 0:
                 base_sequence = (saved.last_sequence - saved.offset_delta) & _SEQUENCE_MASK

@@ -142,7 +142,7 @@ def fast_produce(broker: Broker) -> RawHandler:
         if (
             magic != MAGIC
             or length + LENGTH_END != size
-            or size > config.max_message_bytes
+            or size > hosted.batch_max_bytes
             # No codec above zstd, no bit above the codec: transactional, control, append time and unknown ones.
             or not 0 <= attributes <= ZSTD
             or (attributes == ZSTD and version < ZSTD_FIRST_PRODUCE_VERSION)
