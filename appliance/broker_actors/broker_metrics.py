@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from appliance.base.background import Background
 from appliance.base.clock import Clock
 from appliance.broker_actors.hosted_partition import HostedPartition
-from appliance.metrics.broker_numbers import BrokerNumbers, CleanerNumbers, PartitionNumbers
+from appliance.metrics.broker_numbers import BrokerNumbers, CleanerNumbers, DirectoryNumbers, PartitionNumbers
 from appliance.wire.api import APIS, ApiKey
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def numbers_of(broker: Broker) -> BrokerNumbers:
         has_lease=broker.partitions.serving,
         cleaner=_cleaner_numbers(broker),
         partitions=[_numbers_of(hosted) for hosted in _partitions(broker)],
+        directories=_directories(broker),
+        unavailable_partitions=len(broker.partitions.directories.unavailable),
     )
 
 
@@ -84,6 +87,21 @@ def _cleaner_numbers(broker: Broker) -> CleanerNumbers:
         uncleanable_partitions=len(refused),
         uncleanable_bytes=sum(log.size_bytes for log in refused),
     )
+
+
+def _directories(broker: Broker) -> list[DirectoryNumbers]:
+    offline = Counter(hosted.log.directory.parent for hosted in _partitions(broker) if hosted.offline)
+    return [
+        DirectoryNumbers(
+            path=str(directory.path),
+            state=directory.state.value,
+            total_bytes=directory.total_bytes,
+            free_bytes=directory.free_bytes,
+            logs=len(directory.logs),
+            offline_partitions=offline[directory.path],
+        )
+        for directory in broker.logs.directories
+    ]
 
 
 def _partitions(broker: Broker) -> list[HostedPartition]:

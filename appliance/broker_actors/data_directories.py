@@ -97,6 +97,14 @@ class DataDirectories:
         """Partitions that could not be opened, by topic id and number, and why."""
         return self._unavailable
 
+    def unavailable_in(self, image: MetadataImage) -> list[tuple[TopicPartition, str]]:
+        """The same by name, as far as the topics are still there."""
+        return [
+            (TopicPartition(topic.name, partition), reason)
+            for (topic_id, partition), reason in self._unavailable.items()
+            if (topic := image.topics_by_id.get(topic_id)) is not None
+        ]
+
     def absence_of(self, topic_id: uuid.UUID, partition: int) -> ErrorCode:
         """The error for clients who ask for a partition of this cluster that is not open here."""
         if (topic_id, partition) in self._unavailable:

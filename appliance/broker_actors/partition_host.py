@@ -246,6 +246,11 @@ class PartitionHost:
         offline = [(hosted.topic_partition, hosted.offline) for hosted in self if hosted.offline]
         return sorted(offline + self.directories.unavailable_in(self.image))
 
+    def out_of_service(self) -> list[tuple[TopicPartition, str]]:
+        """Partitions of this broker that are not served, and why."""
+        offline = [(hosted.topic_partition, hosted.offline) for hosted in self if hosted.offline]
+        return sorted(offline + self.directories.unavailable_in(self.image))
+
     def set_serving(self, serving: bool) -> None:
         """Whether this broker may answer for what it leads."""
         if serving != self.serving:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from appliance.base.errors import ErrorCode
+from appliance.base.ids import ZERO_UUID, uuid_to_text
 from appliance.cli.output import LOCAL_BROKER, Bootstrap, Format, OutputFormat, print_json, print_table
 from appliance.cli.topics import CLIENT_ID, client_of
 
 if TYPE_CHECKING:
     from appliance.client.client import Client
     from appliance.client.cluster import BrokerEndpoint, ClusterMetadata
+    from appliance.wire.messages.internal_status import BrokerStatusResponse
     from appliance.wire.schema import Request, Struct
 
     Answer = TypeVar("Answer", bound=Struct)
@@ -21,6 +23,8 @@ EXIT_UNHEALTHY = 1
 OWN_TIMEOUT_MS = 5_000
 OWN_VERSION = 0
 """Of our own APIs, which are not advertised."""
+OFFLINE_SHOWN_MAX = 20
+"""Partitions out of service that are named one by one among the problems."""
 
 
 def status(
@@ -33,6 +37,7 @@ def status(
         cluster = client.metadata()
         brokers = sorted(cluster.brokers.values(), key=lambda broker: broker.broker_id)
         controller = _controller(brokers)
+        answers = _broker_answers(brokers, tiering)
         document: dict[str, Any] = {
             "cluster_id": cluster.cluster_id,
             "brokers": [
@@ -45,12 +50,14 @@ def status(
                 for b in brokers
             ],
             "controller": controller,
-            "tiering": _tiering(brokers, tiering),
+            "directories": _directories(answers),
+            "offline": _offline(answers),
+            "tiering": _tiering(answers),
             "topics": len(cluster.topics),
             "partitions": sum(len(topic.partitions) for topic in cluster.topics.values()),
             "object_store": _object_store(client, cluster),
         }
-        document["problems"] = _problems(cluster, controller, document["tiering"])
+        document["problems"] = _problems(cluster, controller, document["tiering"]) + _disk_problems(document)
     if output is Format.JSON:
         print_json(document)
     else:
@@ -108,19 +115,64 @@ def _controller(brokers: list[BrokerEndpoint]) -> dict[str, Any] | None:
     return None
 
 
-def _tiering(brokers: list[BrokerEndpoint], all_partitions: bool) -> list[dict[str, Any]]:
-    """Partitions of which something waits for the object store, or all, by topic and partition."""
+def _broker_answers(brokers: list[BrokerEndpoint], all_partitions: bool) -> dict[int, BrokerStatusResponse]:
+    """What the brokers that are ours say of themselves, by their ids."""
     from appliance.wire.messages.internal_status import BrokerStatusRequest
 
+    asked = {one.broker_id: _ask(one, BrokerStatusRequest(only_behind=not all_partitions)) for one in brokers}
+    return {broker_id: answer for broker_id, answer in asked.items() if answer is not None}
+
+
+def _directories(answers: dict[int, BrokerStatusResponse]) -> list[dict[str, Any]]:
+    return [
+        {
+            "broker_id": broker_id,
+            "path": row.path,
+            "directory_id": uuid_to_text(row.directory_id) if row.directory_id != ZERO_UUID else None,
+            "state": row.state,
+            "reason": row.reason,
+            "total_bytes": row.total_bytes,
+            "free_bytes": row.free_bytes,
+            "logs": row.logs,
+        }
+        for broker_id, answer in answers.items()
+        for row in answer.directories
+    ]
+
+
+def _offline(answers: dict[int, BrokerStatusResponse]) -> list[dict[str, Any]]:
+    """Partitions that a broker has and does not serve."""
+    return [
+        {"broker_id": broker_id, "topic": row.topic, "partition": row.partition, "reason": row.reason}
+        for broker_id, answer in answers.items()
+        for row in answer.offline
+    ]
+
+
+def _disk_problems(document: dict[str, Any]) -> list[str]:
+    directories = [
+        f"broker {row['broker_id']}: data directory {row['path']} is {row['state']}: {row['reason']}"
+        for row in document["directories"]
+        if row["state"] != "online"
+    ]
+    partitions = [
+        f"{row['topic']}-{row['partition']} is out of service on broker {row['broker_id']}: {row['reason']}"
+        for row in document["offline"]
+    ]
+    more = len(partitions) - OFFLINE_SHOWN_MAX
+    return [*directories, *partitions[:OFFLINE_SHOWN_MAX], *([f"and {more} more partitions"] if more > 0 else [])]
+
+
+def _tiering(answers: dict[int, BrokerStatusResponse]) -> list[dict[str, Any]]:
+    """Partitions of which something waits for the object store, or all, by topic and partition."""
     rows = []
-    for one in brokers:
-        answer = _ask(one, BrokerStatusRequest(only_behind=not all_partitions))
-        for row in answer.tiering if answer is not None else ():
+    for broker_id, answer in answers.items():
+        for row in answer.tiering:
             rows.append(
                 {
                     "topic": row.topic,
                     "partition": row.partition,
-                    "leader": one.broker_id,
+                    "leader": broker_id,
                     "state": row.state,
                     "start_offset": row.start_offset,
                     "tiered_end": row.tiered_end,
@@ -180,6 +232,13 @@ def _print(document: dict[str, Any]) -> None:
     print_table(
         ("BROKER", "ADDRESS", "RACK", "LEADS", "REPLICAS"),
         [(b["broker_id"], b["address"], b["rack"] or "-", b["leads"], b["replicas"]) for b in document["brokers"]],
+    )
+    print_table(
+        ("DATA DIRECTORY", "BROKER", "STATE", "FREE", "OF", "LOGS"),
+        [
+            (row["path"], row["broker_id"], row["state"], row["free_bytes"], row["total_bytes"], row["logs"])
+            for row in document["directories"]
+        ],
     )
     print_table(
         ("TIERING", "LEADER", "STATE", "TIERED TO", "WAITING", "BYTES"),

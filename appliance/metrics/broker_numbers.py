@@ -38,6 +38,19 @@ class CleanerNumbers:
 
 
 @dataclass(slots=True)
+class DirectoryNumbers:
+    """One data directory of this broker."""
+
+    path: str
+    state: str
+    """`online`, `full` or `offline`."""
+    total_bytes: int
+    free_bytes: int
+    logs: int
+    offline_partitions: int
+
+
+@dataclass(slots=True)
 class BrokerNumbers:
     """One broker at one moment. Sizes in bytes, times in seconds; counters since the start."""
 
@@ -60,3 +73,6 @@ class BrokerNumbers:
     has_lease: bool = False
     cleaner: CleanerNumbers | None = None
     partitions: list[PartitionNumbers] = field(default_factory=list)
+    directories: list[DirectoryNumbers] = field(default_factory=list)
+    unavailable_partitions: int = 0
+    """Those whose logs may lie in a directory that cannot be used."""

@@ -21,6 +21,7 @@ class BrokerCollector(Collector):
         yield from _of_requests(numbers)
         yield from _of_partitions(numbers.partitions)
         yield from _of_topics(numbers.partitions)
+        yield from _of_directories(numbers)
         if numbers.cleaner is not None:
             yield from _of_cleaner(numbers.cleaner)
         for name, text, value in (
@@ -128,6 +129,37 @@ def _of_partitions(partitions: list[PartitionNumbers]) -> Iterator[Metric]:
         size.add_metric(values, each.log_size_bytes)
         tiered.add_metric(values, each.tiered_end)
     yield from (start, end, size, tiered)
+
+
+def _of_directories(numbers: BrokerNumbers) -> Iterator[Metric]:
+    offline = sum(each.state == "offline" for each in numbers.directories)
+    yield GaugeMetricFamily("kafka_log_logmanager_offlinelogdirectorycount", "Failed data directories.", offline)
+    yield GaugeMetricFamily(
+        "appliance_unavailable_partitions",
+        "Partitions whose logs may lie in a data directory that cannot be used.",
+        numbers.unavailable_partitions,
+    )
+    state = GaugeMetricFamily(
+        "appliance_log_directory_state", "1 for the state that a data directory is in.", labels=["directory", "state"]
+    )
+    labels = ["directory"]
+    total = GaugeMetricFamily("appliance_log_directory_total_bytes", "Size of its file system.", labels=labels)
+    free = GaugeMetricFamily("appliance_log_directory_free_bytes", "Free bytes of its file system.", labels=labels)
+    logs = GaugeMetricFamily("appliance_log_directory_logs", "Logs in it.", labels=labels)
+    out = GaugeMetricFamily(
+        "appliance_log_directory_offline_partitions", "Partitions in it out of service.", labels=labels
+    )
+    for each in numbers.directories:
+        for name in ("online", "full", "offline"):
+            state.add_metric([each.path, name], int(each.state == name))
+        for family, value in (
+            (total, each.total_bytes),
+            (free, each.free_bytes),
+            (logs, each.logs),
+            (out, each.offline_partitions),
+        ):
+            family.add_metric([each.path], value)
+    yield from (state, total, free, logs, out)
 
 
 def _of_topics(partitions: list[PartitionNumbers]) -> Iterator[Metric]:

@@ -138,6 +138,9 @@ class Partitions(Protocol):
     def out_of_service(self) -> Sequence[tuple[TopicPartition, str]]:
         """Partitions of this broker that are not served, and why."""
 
+    def out_of_service(self) -> Sequence[tuple[TopicPartition, str]]:
+        """Partitions of this broker that are not served, and why."""
+
     def checkpoint_log_starts(self) -> Callable[[], None]:
         """Work for a helper thread that makes the log starts as they are now durable. It raises OSError."""
 

@@ -9,7 +9,7 @@ For tests that kill processes, see `tests.support.broker_process`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +81,8 @@ class RunningCluster:
     properties: dict[str, str]
     controller: RunningPart
     brokers: dict[int, RunningPart] = field(default_factory=dict)
+    log_dirs: tuple[Path, ...] = ()
+    """Folders for logs, in each of which every broker has its own; empty: in its data folder."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -104,6 +106,7 @@ class RunningCluster:
             object_store=self.object_store,
             node=f"node-{broker_id}",
             properties=self.properties,
+            log_dirs=[folder / f"broker-{broker_id}" for folder in self.log_dirs],
         )
 
     def start_broker(self, broker_id: int, port: int = 0) -> RunningPart:
@@ -130,11 +133,14 @@ def start_controller(
 
 @contextmanager
 def running_cluster(
-    folder: Path, brokers: int = 1, properties: Mapping[str, str] | None = None
+    folder: Path,
+    brokers: int = 1,
+    properties: Mapping[str, str] | None = None,
+    log_dirs: Sequence[Path] = (),
 ) -> Iterator[RunningCluster]:
     """A controller and brokers 1…n, ready; ended in order afterwards."""
     everything = {**QUICK, **(properties or {})}
-    cluster = RunningCluster(folder, everything, start_controller(folder, everything))
+    cluster = RunningCluster(folder, everything, start_controller(folder, everything), log_dirs=tuple(log_dirs))
     try:
         for broker_id in range(1, brokers + 1):
             cluster.start_broker(broker_id)

@@ -9,11 +9,18 @@ from __future__ import annotations
 from typing import cast
 
 from appliance.base.errors import ErrorCode
+from appliance.base.ids import ZERO_UUID
 from appliance.server.context import Broker
 from appliance.server.forwarding import forward
 from appliance.server.requests import Pending, Request
 from appliance.wire.messages.internal_metadata import ControllerStatusResponse
-from appliance.wire.messages.internal_status import BrokerStatusRequest, BrokerStatusResponse, BrokerStatusTiering
+from appliance.wire.messages.internal_status import (
+    BrokerStatusDirectory,
+    BrokerStatusOffline,
+    BrokerStatusRequest,
+    BrokerStatusResponse,
+    BrokerStatusTiering,
+)
 
 ROWS_MAX = 10_000
 """Partitions in one answer."""
@@ -23,6 +30,7 @@ def broker_status(broker: Broker, request: Request) -> BrokerStatusResponse:
     body = cast(BrokerStatusRequest, request.body)
     rows = broker.tiering.status()
     shown = [row for row in rows if not body.only_behind or row.waiting_segments or row.reason]
+    offline = broker.partitions.out_of_service()
     return BrokerStatusResponse(
         broker_id=broker.broker_id,
         broker_epoch=broker.broker_epoch,
@@ -42,6 +50,23 @@ def broker_status(broker: Broker, request: Request) -> BrokerStatusResponse:
             )
             for row in shown[:ROWS_MAX]
         ],
+        directories=[
+            BrokerStatusDirectory(
+                path=str(directory.path),
+                directory_id=directory.directory_id or ZERO_UUID,
+                state=directory.state.value,
+                reason=directory.reason,
+                total_bytes=directory.total_bytes,
+                free_bytes=directory.free_bytes,
+                logs=len(directory.logs),
+            )
+            for directory in broker.logs.directories
+        ],
+        offline=[
+            BrokerStatusOffline(topic=topic, partition=partition, reason=reason)
+            for (topic, partition), reason in offline[:ROWS_MAX]
+        ],
+        offline_partitions=len(offline),
     )
 
 

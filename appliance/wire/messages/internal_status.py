@@ -1,6 +1,6 @@
 """Between `appliance status` and brokers, our own: BrokerStatus.
 
-Kafka has no API for what keeps a partition's records from the object store.
+Kafka has no API for what keeps a partition's records from the object store, or why a broker does not serve it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,29 @@ class BrokerStatusTiering(Struct):
     reason: String = ""
 
 
+class BrokerStatusDirectory(Struct):
+    """A data directory of the broker."""
+
+    path: String = ""
+    directory_id: Uuid = ZERO_UUID
+    """Zero where it could never be read."""
+    state: String = ""
+    """`online`, `full` or `offline`."""
+    reason: String = ""
+    """Why it is not online."""
+    total_bytes: Int64 = -1
+    free_bytes: Int64 = -1
+    logs: Int32 = 0
+
+
+class BrokerStatusOffline(Struct):
+    """A partition of the broker that it does not serve."""
+
+    topic: String = ""
+    partition: Int32 = 0
+    reason: String = ""
+
+
 class BrokerStatusResponse(Struct, api_key=BROKER_STATUS, versions=(0, 0), flexible_from=0):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -42,3 +65,7 @@ class BrokerStatusResponse(Struct, api_key=BROKER_STATUS, versions=(0, 0), flexi
     led_partitions: Int32 = 0
     tiering: list[BrokerStatusTiering] = field()
     """At most `appliance.server.handlers.status.ROWS_MAX`, by topic and partition."""
+    directories: list[BrokerStatusDirectory] = field()
+    offline: list[BrokerStatusOffline] = field()
+    """As many at most, by topic and partition."""
+    offline_partitions: Int32 = 0
