@@ -24,6 +24,14 @@ def _up(
 UP_CONFIGS = table(
     _up("brokers", INT, 1, "How many brokers to start.", low=1, high=1000),
     _up(
+        "controllers",
+        INT,
+        None,
+        "How many controllers: one is active, the others stand by. By default 2 for 3 brokers and more, else 1.",
+        low=1,
+        high=9,
+    ),
+    _up(
         "data.dir",
         STRING,
         "appliance-data",

@@ -37,8 +37,8 @@ def broker_is_gone(host: str, port: int, broker_id: int, broker_epoch: int, time
     return answer.broker_id != broker_id or answer.broker_epoch != broker_epoch
 
 
-def ping_controller(host: str, port: int, timeout_ms: int) -> bool:
-    """Whether an active controller answers there.
+def ping_controller(host: str, port: int, timeout_ms: int) -> int:
+    """The position of the active controller that answers there; -1 if none does.
 
     Raises:
         ConnectionRefusedError: nobody listens.
@@ -47,6 +47,7 @@ def ping_controller(host: str, port: int, timeout_ms: int) -> bool:
         raise ConnectionRefusedError(f"{host}:{port}")
     try:
         with Connection(host, port, client_id="controller-standby", timeout_ms=timeout_ms) as connection:
-            return connection.call(ControllerStatusRequest()).active
+            status = connection.call(ControllerStatusRequest())
+            return status.position if status.active else -1
     except (ConnectionLost, CallTimedOut, KafkaError):
-        return False
+        return -1

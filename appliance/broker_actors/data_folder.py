@@ -2,7 +2,7 @@
 
 `DIR/lock` names the supervisor's process; the lock on it is inherited by the children, so that it is free only when the
 last of them is gone. `DIR/appliance.json` holds what the next start should find again:
-`{"version": 1, "controller_port": int, "placement": {"<broker id>": "<node>"}}`.
+`{"version": 1, "controller_ports": [int], "placement": {"<broker id>": "<node>"}}`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from appliance.base.errors import UserError
 
@@ -29,7 +30,7 @@ class ApplianceState:
     """What one start leaves for the next."""
 
     version: int = _STATE_VERSION
-    controller_port: int = 0
+    controller_ports: list[int] = field(default_factory=list)
     placement: dict[str, str] = field(default_factory=dict)
 
 
@@ -109,13 +110,20 @@ class DataFolder:
                     FOLDER_NOT_USABLE,
                 )
             return ApplianceState(
-                controller_port=int(content["controller_port"]),
+                controller_ports=_ports_of(content),
                 placement={str(broker): str(node) for broker, node in content["placement"].items()},
             )
         except FileNotFoundError:
             return ApplianceState()
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(f"{path} cannot be read; remove it to begin anew", FOLDER_NOT_USABLE) from None
+
+
+def _ports_of(content: dict[str, Any]) -> list[int]:
+    """Appliances of one controller wrote `controller_port`."""
+    if "controller_port" in content:
+        return [int(content["controller_port"])]
+    return [int(port) for port in content["controller_ports"]]
 
 
 def _is_alive(pid: int) -> bool:

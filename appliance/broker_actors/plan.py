@@ -19,6 +19,7 @@ from appliance.broker_actors.ports import free_port, listen_problem, require_por
 from appliance.broker_actors.runtime import ProcessSpec
 
 LOOPBACK = "127.0.0.1"
+STANDBY_SINCE_BROKERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class ApplianceSettings:
 
     data_dir: Path
     brokers: int = 1
+    controllers: int = 0
+    """0: as many as the brokers deserve."""
     host: str = LOOPBACK
     advertised_host: str = ""
     """Empty: `host`, or the node's own address where `host` is a wildcard."""
@@ -49,6 +52,11 @@ class ApplianceSettings:
     def broker_ports(self) -> range:
         """The ports that the user named for brokers; none when they are to be free ones."""
         return range(self.port, self.port + self.brokers) if self.port else range(0)
+
+    @property
+    def controller_count(self) -> int:
+        """One that stands by shortens a controller's death; an appliance that cannot lose a broker needs none."""
+        return self.controllers or (2 if self.brokers >= STANDBY_SINCE_BROKERS else 1)
 
     @property
     def named_ports(self) -> set[int]:
@@ -119,7 +127,7 @@ def plan_cluster(
 
     Args:
         nodes: the nodes of `placement`; one node at a loopback address is this machine.
-        state: what the last start left; the controller's port is kept in it.
+        state: what the last start left; the controllers' ports are kept in it.
         taken: ports that are spoken for, `named_ports` at first; those that are chosen here are added.
 
     Raises:
@@ -127,16 +135,8 @@ def plan_cluster(
     """
     by_name = {node.name: node for node in nodes}
     here = settings.ray_address == ""
-    controller_node = by_name[placement[1]]
-    controller_port = _controller_port(state, here, taken)
-    controller_host = LOOPBACK if here else controller_node.address
-    controller = ControllerSettings(
-        controller_id=1,
-        host=controller_host,
-        port=controller_port,
-        object_store=settings.object_store,
-        properties=dict(settings.properties),
-    )
+    controllers = _controllers(settings, targets, state, by_name, placement, taken)
+    controller_addresses = [f"{spec.settings.host}:{spec.settings.port}" for spec in controllers]
     brokers = []
     addresses = []
     at_address: Counter[str] = Counter()
@@ -159,7 +159,7 @@ def plan_cluster(
                     port=port,
                     advertised_host=advertised_host,
                     data_dir=data_dir,
-                    controllers=[f"{controller_host}:{controller_port}"],
+                    controllers=controller_addresses,
                     object_store=settings.object_store,
                     node=node.name,
                     log_dirs=log_dirs,
@@ -179,13 +179,36 @@ def plan_cluster(
             )
         )
         addresses.append(f"{_bracketed(advertised_host)}:{port}")
-    return Plan(
-        controllers=[
-            ProcessSpec(name="controller-1", target=targets.controller, settings=controller, node=controller_node.name)
-        ],
-        brokers=brokers,
-        bootstrap_servers=",".join(addresses),
-    )
+    return Plan(controllers=controllers, brokers=brokers, bootstrap_servers=",".join(addresses))
+
+
+def _controllers(
+    settings: ApplianceSettings,
+    targets: Targets,
+    state: ApplianceState,
+    by_name: Mapping[str, Node],
+    placement: Mapping[int, str],
+    taken: set[int],
+) -> list[ProcessSpec]:
+    """Each on another node than the one before, as long as there are nodes with brokers."""
+    here = settings.ray_address == ""
+    names = list(dict.fromkeys(placement[broker_id] for broker_id in sorted(placement)))
+    state.controller_ports += [0] * (settings.controller_count - len(state.controller_ports))
+    specs = []
+    for at in range(settings.controller_count):
+        node = by_name[names[at % len(names)]]
+        port = state.controller_ports[at] = _controller_port(state.controller_ports[at], here, taken)
+        controller = ControllerSettings(
+            controller_id=at + 1,
+            host=LOOPBACK if here else node.address,
+            port=port,
+            object_store=settings.object_store,
+            properties=dict(settings.properties),
+        )
+        specs.append(
+            ProcessSpec(name=f"controller-{at + 1}", target=targets.controller, settings=controller, node=node.name)
+        )
+    return specs
 
 
 def plan_services(
@@ -271,13 +294,11 @@ def this_machine(slots: int) -> Node:
     return Node(name=name.strip("-_.")[:63] or "localhost", address=LOOPBACK, slots=slots)
 
 
-def _controller_port(state: ApplianceState, here: bool, taken: set[int]) -> int:
+def _controller_port(port: int, here: bool, taken: set[int]) -> int:
     """The port of the last start where it is still free, so that whatever knows it finds the controller again."""
-    port = state.controller_port
     if not port or port in taken or (here and listen_problem(LOOPBACK, port)):
         port = free_port(LOOPBACK, taken)
     taken.add(port)
-    state.controller_port = port
     return port
 
 

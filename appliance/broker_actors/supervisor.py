@@ -158,7 +158,8 @@ class Supervisor:
         folder.state.placement = {str(broker_id): node for broker_id, node in placement.items()}
         folder.save()
 
-        for spec in [*plan.controllers, *plan.brokers]:
+        active, *standbys = plan.controllers
+        for spec in [active, *plan.brokers]:
             self._begin(runtime, spec)
         for name, target in services.items():
             runtime.warm(f"service-{name}", target)
@@ -169,6 +170,9 @@ class Supervisor:
         ):
             self._begin(runtime, spec)
         self._wait_until_ready({f"service-{name}" for name in services}, deadline_ms)
+        # Nobody waits for those: they serve only when another one has died.
+        for spec in standbys:
+            self._begin(runtime, spec)
         self._say_ready(plan, cluster_id)
 
     def _begin(self, runtime: Runtime, spec: ProcessSpec) -> None:
@@ -177,7 +181,7 @@ class Supervisor:
         runtime.start(spec)
 
     def _wait_for_brokers(self, plan: Plan, deadline_ms: int) -> str:
-        self._wait_until_ready({spec.name for spec in [*plan.controllers, *plan.brokers]}, deadline_ms)
+        self._wait_until_ready({spec.name for spec in [plan.controllers[0], *plan.brokers]}, deadline_ms)
         # On a thread, so that a signal is obeyed while a broker is slow to answer.
         result: list[str | Exception] = []
         addresses = plan.bootstrap_servers.split(",")

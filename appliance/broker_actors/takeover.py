@@ -58,26 +58,39 @@ class Takeover:
 
     def _ping(self, watch: StandbyWatch) -> None:
         host, port = self._log.image.controller_host, self._log.image.controller_port
+        epoch = self._log.image.controller_epoch
 
-        def done(result: bool | Exception) -> None:
+        def done(result: int | Exception) -> None:
             now_ms = self._clock.monotonic_ms()
             refused = isinstance(result, ConnectionRefusedError)
-            if result is True:
+            if isinstance(result, int) and result >= 0:
                 watch.answered(now_ms)
+                if result > self._log.image.position:
+                    # Warm: what a claim has to read stays short.
+                    self._steps.run(self._log.read_round(), lambda outcome: self._followed(outcome, watch))
+                    return
             elif watch.should_claim(now_ms, refused=refused):
                 reason = "is gone" if refused else f"has not answered for {self._takeover_ms} ms"
                 _log.warning("controller %d at %s:%d %s", self._log.image.controller_id, host, port, reason)
-                self._steps.run(self._log.read_round(), lambda outcome: self._reread(outcome, (host, port)))
+                self._steps.run(self._log.read_round(), lambda outcome: self._reread(outcome, epoch))
                 return
             self._background.schedule(PING_INTERVAL_MS, lambda: self._ping(watch))
 
         self._background.run(lambda: ping_controller(host, port, self._takeover_ms), done)
 
-    def _reread(self, result: Exception | None, gone: tuple[str, int]) -> None:
+    def _followed(self, result: Exception | None, watch: StandbyWatch) -> None:
+        if isinstance(result, Exception):
+            self._done(result)
+            return
+        # Reading may have taken long; the active one was heard before it.
+        self._background.schedule(PING_INTERVAL_MS, lambda: self._ping(watch))
+
+    def _reread(self, result: Exception | None, gone: int) -> None:
+        """`gone`: the epoch of the controller that does not answer; it may have been started again since."""
         image = self._log.image
         if isinstance(result, Exception):
             self._done(result)
-        elif (image.controller_host, image.controller_port) == gone:
+        elif image.controller_epoch == gone:
             self._claim()
         else:
             self._stand_by_or_claim()

@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 
 def up(
     brokers: Annotated[int | None, typer.Option(help="How many brokers [default: 1].")] = None,
+    controllers: Annotated[
+        int | None, typer.Option(help="How many controllers [default: 2 for 3 brokers and more, else 1].")
+    ] = None,
     data_dir: Annotated[
         str | None, typer.Option(help="The folder of everything that is kept [default: appliance-data].")
     ] = None,
@@ -66,6 +69,7 @@ def up(
     """
     flags = {
         "brokers": brokers,
+        "controllers": controllers,
         "data.dir": data_dir,
         "log.dirs": log_dirs,
         "port": port,

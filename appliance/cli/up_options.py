@@ -59,6 +59,7 @@ def resolve(
     settings = ApplianceSettings(
         data_dir=Path(value("data.dir")),
         brokers=value("brokers"),
+        controllers=value("controllers") or 0,
         host=value("host"),
         advertised_host=value("advertised.host") or "",
         port=value("port"),

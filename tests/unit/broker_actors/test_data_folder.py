@@ -14,12 +14,12 @@ from appliance.broker_actors.data_folder import DataFolder
 
 def test_what_is_remembered_is_there_at_the_next_start(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path / "new" / "data")
-    folder.state.controller_port = 20_001
+    folder.state.controller_ports = [20_001, 20_002]
     folder.state.placement = {"1": "node-a"}
     folder.save()
     folder.close()
     again = DataFolder(tmp_path / "new" / "data")
-    assert (again.state.controller_port, again.state.placement) == (20_001, {"1": "node-a"})
+    assert (again.state.controller_ports, again.state.placement) == ([20_001, 20_002], {"1": "node-a"})
     again.close()
 
 
@@ -44,6 +44,13 @@ def test_a_folder_is_held_as_long_as_a_child_lives(tmp_path: Path) -> None:
             DataFolder(tmp_path)
         child.communicate()
     DataFolder(tmp_path).close()
+
+
+def test_the_port_that_an_appliance_of_one_controller_wrote_is_found(tmp_path: Path) -> None:
+    (tmp_path / "appliance.json").write_text('{"version": 1, "controller_port": 20001, "placement": {}}')
+    folder = DataFolder(tmp_path)
+    assert folder.state.controller_ports == [20_001]
+    folder.close()
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,8 @@ def test_a_brokers_configs_tell_what_it_was_given(tmp_path: Path) -> None:
 def test_free_ports_differ_and_lie_below_those_of_outgoing_connections(tmp_path: Path) -> None:
     plan = plan_of(ApplianceSettings(data_dir=tmp_path, brokers=5, port=0).checked())
     ports = [spec.settings.port for spec in [*plan.brokers, *plan.controllers]]
-    assert len(set(ports)) == 6
+    assert len(plan.controllers) == 2
+    assert len(set(ports)) == 7
     assert all(port in FREE_PORTS for port in ports)
 
 
@@ -110,9 +111,26 @@ def test_the_controller_is_found_where_it_was_unless_somebody_else_is_there(tmp_
     state = ApplianceState()
     settings = ApplianceSettings(data_dir=tmp_path, port=0).checked()
     first = plan_of(settings, state).controllers[0].settings.port
-    assert plan_of(settings, state).controllers[0].settings.port == first == state.controller_port
+    assert plan_of(settings, state).controllers[0].settings.port == first == state.controller_ports[0]
     with socket.create_server(("127.0.0.1", first)):
         assert plan_of(settings, state).controllers[0].settings.port != first
+
+
+@pytest.mark.parametrize(("brokers", "asked", "count"), [(1, 0, 1), (2, 0, 1), (3, 0, 2), (1, 3, 3), (5, 1, 1)])
+def test_a_controller_stands_by_where_a_broker_may_die(tmp_path: Path, brokers: int, asked: int, count: int) -> None:
+    settings = ApplianceSettings(data_dir=tmp_path, port=0, brokers=brokers, controllers=asked).checked()
+    plan = plan_of(settings)
+    assert [spec.name for spec in plan.controllers] == [f"controller-{n}" for n in range(1, count + 1)]
+    addresses = [f"127.0.0.1:{spec.settings.port}" for spec in plan.controllers]
+    assert all(broker.settings.controllers == addresses for broker in plan.brokers)
+
+
+def test_controllers_lie_on_different_nodes(tmp_path: Path) -> None:
+    nodes = [Node("a", "10.0.0.1", 2), Node("b", "10.0.0.2", 2)]
+    settings = ApplianceSettings(data_dir=tmp_path, port=9092, brokers=3, object_store="s3://b/p", ray_address="auto")
+    placement = {1: "a", 2: "b", 3: "a"}
+    plan = plan_cluster(settings, Targets(), ApplianceState(), nodes, placement, settings.named_ports)
+    assert [(spec.node, spec.settings.host) for spec in plan.controllers] == [("a", "10.0.0.1"), ("b", "10.0.0.2")]
 
 
 def test_an_address_of_version_six_stands_in_brackets(tmp_path: Path) -> None:
