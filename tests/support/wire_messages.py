@@ -8,7 +8,7 @@ from typing import Any
 
 from appliance.wire import types
 from appliance.wire.api import APIS
-from appliance.wire.messages import group_records
+from appliance.wire.messages import group_records, transaction_records
 from appliance.wire.schema import Field, Struct, fields_of
 from appliance.wire.types import Scalar
 
@@ -17,6 +17,8 @@ RECORD_SCHEMAS: tuple[type[Struct], ...] = (
     group_records.OffsetCommitValue,
     group_records.GroupMetadataKey,
     group_records.GroupMetadataValue,
+    transaction_records.TransactionLogKey,
+    transaction_records.TransactionLogValue,
 )
 BITS = {"b": 7, "h": 15, "H": 16, "i": 31, "I": 32, "q": 63}
 LETTERS = "abz019._- ~äß€漢🦆\x00\n"

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.java
 
 @cache
 def schemas() -> dict[str, dict[str, Any]]:
-    """All message schemas by name: of the clients' jar, and the record formats of the group coordinator."""
+    """All message schemas by name: of the clients' jar, and the record formats of both coordinators."""
     found = {}
-    for artifact in ("kafka-clients", "kafka-group-coordinator"):
+    for artifact in ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator"):
         with zipfile.ZipFile(kafka_jar(artifact)) as jar:
             for name in jar.namelist():
                 if name.startswith("common/message/") and name.endswith(".json"):

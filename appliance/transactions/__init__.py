@@ -1,0 +1,1 @@
+"""Transactions: who writes under which id, which partitions take part, and how each one ends. Pure."""
