@@ -155,10 +155,9 @@ class PartitionLeader:
                 self.appended(self.log_end_offset)
             case ReplicasFenced(replica_ids):
                 self.fenced = replica_ids
-                if any(replica_id in replica_ids for replica_id in self.max_isr):
-                    effects = self._propose_without_laggards(now_ms)
+                effects = self._propose_wanted(now_ms)
             case Tick():
-                effects = self._propose_without_laggards(now_ms)
+                effects = self._propose_wanted(now_ms)
             case _:
                 assert_never(event)
         if self.high_watermark > before:
@@ -207,17 +206,20 @@ class PartitionLeader:
 
     def _propose_with(self, replica_id: int) -> list[Effect]:
         """Ask for a follower that has caught up to be taken into the ISR (P6)."""
-        follower = self.followers[replica_id]
-        if self.proposal_in_flight or replica_id in self.max_isr or replica_id in self.fenced:
-            return []
-        if follower.end_offset < max(self.high_watermark, self.epoch_start_offset):
+        if self.proposal_in_flight or not self._may_join(self.followers[replica_id]):
             return []
         return self._propose((*self.isr, replica_id))
 
-    def _propose_without_laggards(self, now_ms: int) -> list[Effect]:
-        """Ask for the ISR without those that are fenced, or were not caught up for `replica.lag.time.max.ms`.
+    def _may_join(self, follower: Follower) -> bool:
+        if follower.replica_id in self.max_isr or follower.replica_id in self.fenced:
+            return False
+        return follower.end_offset >= max(self.high_watermark, self.epoch_start_offset)
 
-        They keep counting until the commit is known. After a refusal, this also sends again what is wanted now.
+    def _propose_wanted(self, now_ms: int) -> list[Effect]:
+        """Ask for the ISR as it should be now, if it is another, or if an earlier wish was refused.
+
+        Without those that are fenced, or were not caught up for `replica.lag.time.max.ms`; they keep counting until the
+        commit is known. With those that have all, but could not join when they fetched last.
         """
         if self.proposal_in_flight:
             return []
@@ -226,6 +228,7 @@ class PartitionLeader:
             for replica_id in self.max_isr
             if replica_id == self.broker_id or not self._lags(replica_id, now_ms)
         )
+        wanted += tuple(follower.replica_id for follower in self.followers.values() if self._may_join(follower))
         return self._propose(wanted) if wanted != self.isr or self.proposed_isr else []
 
     def _lags(self, replica_id: int, now_ms: int) -> bool:

@@ -1,0 +1,124 @@
+"""A cluster whose controller and brokers are processes of their own, to be killed, paused and started again.
+
+with ReplicatedCluster(tmp_path) as cluster:
+    cluster.create("orders", partitions=2, **{"min.insync.replicas": "2"})
+    cluster.kill(cluster.leader("orders"))
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from appliance.base.processes import BrokerSettings, ControllerSettings
+from tests.support.broker import QUICK
+from tests.support.broker_process import PartProcess
+
+WAIT_S = 30.0
+T = TypeVar("T")
+
+
+class ReplicatedCluster:
+    """One controller, brokers 1…n with a rack each (`rack-1`, …)."""
+
+    def __init__(self, folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.properties = {**QUICK, "replica.lag.time.max.ms": "3000", **(properties or {})}
+        (folder / "object-store").mkdir()
+        self.store = (folder / "object-store").as_uri()
+        controller = ControllerSettings(100, "127.0.0.1", 0, self.store, dict(self.properties))
+        self.controller = PartProcess(controller, folder / "controller.log")
+        self.controller.wait_until_ready()
+        self.brokers: dict[int, PartProcess] = {}
+        self.ports: dict[int, int] = {}
+        for broker_id in range(1, brokers + 1):
+            self.begin(broker_id)
+        for broker in self.brokers.values():
+            broker.wait_until_ready()
+        self.ports = {broker_id: broker.port for broker_id, broker in self.brokers.items()}
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
+
+    def __enter__(self) -> ReplicatedCluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for part in [*self.brokers.values(), self.controller]:
+            if part.process.poll() is None:
+                part.kill()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    def begin(self, broker_id: int) -> PartProcess:
+        """Start a broker, at its old port if it had one, without waiting for it."""
+        settings = BrokerSettings(
+            broker_id=broker_id,
+            host="127.0.0.1",
+            port=self.ports.get(broker_id, 0),
+            advertised_host="127.0.0.1",
+            data_dir=self.folder / f"broker-{broker_id}",
+            controllers=[self.controller.address],
+            object_store=self.store,
+            node=f"rack-{broker_id}",
+            properties=self.properties,
+        )
+        broker = self.brokers[broker_id] = PartProcess(settings, self.folder / f"broker-{broker_id}.log")
+        return broker
+
+    def start(self, broker_id: int) -> None:
+        self.begin(broker_id).wait_until_ready()
+
+    def kill(self, broker_id: int) -> None:
+        self.brokers[broker_id].kill()
+
+    def pause(self, broker_id: int) -> None:
+        self.brokers[broker_id].process.send_signal(signal.SIGSTOP)
+
+    def resume(self, broker_id: int) -> None:
+        self.brokers[broker_id].process.send_signal(signal.SIGCONT)
+
+    def create(self, topic: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
+        made = self.admin.create_topics([NewTopic(topic, partitions, replicas, config=config)])
+        made[topic].result(WAIT_S)
+
+    def state(self, topic: str, partition: int = 0) -> Any:
+        """Leader, replicas and ISR as a broker's Metadata has them; None while nobody answers."""
+        try:
+            return self.admin.list_topics(topic, timeout=5).topics[topic].partitions.get(partition)
+        except KafkaException:
+            return None
+
+    def leader(self, topic: str, partition: int = 0, *, other_than: int = -1) -> int:
+        """The partition's leader, once there is one that is another than that."""
+
+        def look() -> int:
+            state = self.state(topic, partition)
+            return state.leader if state is not None and state.leader not in (-1, other_than) else 0
+
+        return until(look, f"a leader of {topic}-{partition}, not {other_than}")
+
+    def wait_for_isr(self, topic: str, *members: int, partition: int = 0) -> None:
+        until(
+            lambda: (state := self.state(topic, partition)) is not None and sorted(state.isrs) == sorted(members),
+            f"the ISR of {topic}-{partition} to be {members}, it is {self.state(topic, partition)}",
+        )
+
+    def log(self, broker_id: int) -> str:
+        return (self.folder / f"broker-{broker_id}.log").read_text()
+
+
+def until(look: Callable[[], T], what: str, timeout_s: float = WAIT_S) -> T:
+    """The first true value that `look` gives."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.05)
+    return found
