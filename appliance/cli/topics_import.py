@@ -86,6 +86,9 @@ def _chosen(directories: Sequence[Path], topic: str, new_name: str, partial: boo
     logs: list[ForeignLog] = []
     try:
         for directory in directories:
+            # The folder of a partition lies in the data folder.
+            _refuse_a_running_broker(directory)
+            _refuse_a_running_broker(directory.resolve().parent)
             logs += find_logs(SystemDisk(), directory)
     except (UnusableFolder, ValueError) as error:
         raise UserError(str(error), EXIT_REFUSED) from None
@@ -96,8 +99,6 @@ def _chosen(directories: Sequence[Path], topic: str, new_name: str, partial: boo
     if not logs:
         wanted = f"topic {topic}" if topic else "a topic"
         raise UserError(f"no folder of {wanted} in {', '.join(map(str, directories))}", EXIT_REFUSED)
-    for directory in sorted({log.directory.parent for log in logs}):
-        _refuse_a_running_broker(directory)
     partitions: dict[str, list[int]] = {}
     for log in logs:
         name, number = log.topic_partition

@@ -113,8 +113,7 @@ def _log_in(disk: Disk, folder: Path) -> ForeignLog | None:
     if not bases:
         return None
     data = folder.parent
-    starts = read_offsets(disk, data / LOG_START_FILE)
-    points = read_offsets(disk, data / RECOVERY_POINT_FILE)
+    starts, points = _offsets_in(disk, data / LOG_START_FILE), _offsets_in(disk, data / RECOVERY_POINT_FILE)
     return ForeignLog(
         folder,
         topic_partition,
@@ -123,6 +122,11 @@ def _log_in(disk: Disk, folder: Path) -> ForeignLog | None:
         points.get(topic_partition, 0),
         disk.exists(data / CLEAN_SHUTDOWN_FILE),
     )
+
+
+def _offsets_in(disk: Disk, path: Path) -> dict[TopicPartition, int]:
+    """A checkpoint, which Kafka makes empty and fills later."""
+    return read_offsets(disk, path) if read_file(disk, path) else {}
 
 
 def batches_of(
