@@ -72,6 +72,10 @@ class _Round:
     job: CleaningJob
     waiting: deque[Segment]
     """The sources that have not been replaced yet."""
+    cleaned: deque[CleanedSegment] = field(default_factory=deque)
+    """What the helper has ready."""
+    last_report: Report | None = None
+    is_replacing: bool = False
     is_lost: bool = False
     """The log has changed, so that what else comes is thrown away."""
 
@@ -247,13 +251,69 @@ class LogCleaner:
         if self._closed:
             return
         if "cleaned" in report:
-            self._put_in_place(round_, CleanedSegment(*report["cleaned"]))
+            round_.cleaned.append(CleanedSegment(**report["cleaned"]))
+        else:
+            round_.last_report = report
+        self._next_replacement(round_)
+
+    def _is_here(self, round_: _Round) -> bool:
+        """Whether the log is still this broker's, and in service."""
+        hosted = round_.hosted
+        present = self._partitions.get_by_id(hosted.topic_id, hosted.partition)
+        return present is hosted and hosted.log is round_.log and not hosted.offline
+
+    def _next_replacement(self, round_: _Round) -> None:
+        """Put the cleaned segments in their place one after the other, then end the round."""
+        if self._closed or round_.is_replacing:
             return
-        topic_partition = round_.hosted.topic_partition
+        if round_.cleaned:
+            self._replace(round_, round_.cleaned.popleft())
+        elif round_.last_report is not None:
+            self._end(round_, round_.last_report)
+
+    def _replace(self, round_: _Round, cleaned: CleanedSegment) -> None:
+        sources = [round_.waiting.popleft() for _ in cleaned.sources]
+        log = round_.log
+        replacement = log.replacement(cleaned, sources)
+        round_.is_replacing = True
+
+        def go_on() -> None:
+            round_.is_replacing = False
+            self._next_replacement(round_)
+
+        def prepared(result: Exception | None) -> None:
+            if isinstance(result, Exception):
+                round_.is_lost = True
+                if self._is_here(round_):
+                    _log.warning("%s: a cleaned segment could not be put in place: %s", log.directory, result)
+            elif self._is_here(round_) and not round_.is_lost and log.replace(replacement):
+                self._background.run(lambda: replacement.finish(self._clock.now_ms()), finished)
+                return
+            elif self._is_here(round_):
+                # What retention has deleted need not be replaced.
+                round_.is_lost = round_.is_lost or sources[-1].base_offset >= log.segments[0].base_offset
+            self._background.run(replacement.discard, lambda _: go_on())
+
+        def finished(result: Exception | None) -> None:
+            if isinstance(result, Exception):
+                round_.is_lost = True
+                if self._is_here(round_):
+                    error = result if isinstance(result, OSError) else OSError(str(result))
+                    self._partitions.write_failed(
+                        LogWriteFailed(f"replacing segments of {log.directory}", error, log.directory, cut_back=False)
+                    )
+            else:
+                log.replaced(replacement)
+            go_on()
+
+        self._background.run(replacement.prepare, prepared)
+
+    def _end(self, round_: _Round, report: Report) -> None:
         self._idle_since_ms = self._clock.monotonic_ms()
         if "done" in report:
             self._done(round_, report)
             return
+        topic_partition = round_.hosted.topic_partition
         del self._rounds[topic_partition]
         if not self._is_here(round_):
             return
@@ -265,31 +325,6 @@ class LogCleaner:
                 self._refuse(round_.hosted, f"{deaths} times {report['failed']}")
         else:
             _log.warning("%s could not be cleaned, it has another turn later: %s", topic_partition, report["failed"])
-
-    def _is_here(self, round_: _Round) -> bool:
-        """Whether the log is still this broker's, and in service."""
-        hosted = round_.hosted
-        present = self._partitions.get_by_id(hosted.topic_id, hosted.partition)
-        return present is hosted and hosted.log is round_.log and not hosted.offline
-
-    def _put_in_place(self, round_: _Round, cleaned: CleanedSegment) -> None:
-        cleaned = cleaned._replace(sources=tuple(cleaned.sources))
-        sources = [round_.waiting.popleft() for _ in cleaned.sources]
-        log = round_.log
-        try:
-            if not self._is_here(round_):
-                round_.is_lost = True
-            elif round_.is_lost:
-                log.discard_cleaned(cleaned)
-            elif not log.put_in_place(cleaned, sources):
-                # What retention has deleted need not be replaced.
-                round_.is_lost = sources[-1].base_offset >= log.segments[0].base_offset
-        except OSError as error:
-            round_.is_lost = True
-            _log.error("%s: a cleaned segment could not be put in place: %s", log.directory, error)
-            self._partitions.write_failed(
-                LogWriteFailed(f"replacing segments of {log.directory}", error, log.directory, cut_back=False)
-            )
 
     def _done(self, round_: _Round, report: Report) -> None:
         """All is in its place: make that durable, then the next round may begin above it."""

@@ -59,7 +59,7 @@ def _clean(job: CleaningJob, line: ParentLine) -> None:
     started_ms = clock.monotonic_ms()
     try:
         for cleaned in round_.run():
-            line.report(cleaned=list(cleaned))
+            line.report(cleaned=cleaned._asdict())
     except (CorruptBatch, MemoryError) as error:
         line.report(failed=f"{type(error).__name__}: {error}", is_damage=True)
     except OSError as error:

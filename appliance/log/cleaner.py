@@ -145,8 +145,7 @@ class _Target:
         self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         self._store(".index", self.index.unstored())
         self._store(".timeindex", self.time_index.unstored())
-        if self.aborted:
-            self._store(".txnindex", aborted_to_bytes(self.aborted))
+        self._store(".txnindex", aborted_to_bytes(self.aborted))
         self.disk.fsync_directory(self.directory)
         return CleanedSegment(
             self.base_offset, self.size_bytes, self.max_timestamp, self.max_timestamp_offset, tuple(sources)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +13,9 @@ from appliance.log.compaction import Cleanable, SourceSegment, cleanable_part
 from appliance.log.compaction_filter import LastRecord
 from appliance.log.open_files import Reaper
 from appliance.log.recovery import SNAPSHOT_SUFFIX
+from appliance.log.replacement import Replacement
 from appliance.log.segment import Segment, file_stem
-from appliance.log.segment_swap import CleanedSegment, commit_swap, discard_cleaned, finish_swap, is_complete
+from appliance.log.segment_swap import CleanedSegment
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ class CompactedLog(Appender):
         "_cuts",
         "_cuts_before_cleaning",
         "_reaper",
+        "_replacing",
         "cleaned_offset",
         "log_start_offset",
         "recovery_point",
@@ -47,6 +48,7 @@ class CompactedLog(Appender):
     _cuts: int
     """How often the log was cut."""
     _cuts_before_cleaning: int
+    _replacing: Replacement | None
     _reaper: Reaper
     log_start_offset: int
     recovery_point: int
@@ -130,43 +132,43 @@ class CompactedLog(Appender):
         )
         return job, sources
 
-    def put_in_place(self, cleaned: CleanedSegment, sources: Sequence[Segment]) -> bool:
-        """Let a cleaned segment take the place of `sources`; False if these are not in the log as they were.
+    def replacement(self, cleaned: CleanedSegment, sources: list[Segment]) -> Replacement:
+        """What has to be done to put a cleaned segment in the place of `sources`; see `replacement.py`."""
+        return Replacement(self._disk, self._files, self._reaper, cleaned, sources, self.config.file_delete_delay_ms)
+
+    def replace(self, replacement: Replacement) -> bool:
+        """Let readers find a prepared segment instead of the old ones; False if these are not in the log as they were.
 
         Slices on their way keep the old files; a reader in a helper thread gets `SegmentGone` and looks again.
-
-        Raises:
-            OSError: the disk refuses. Unless the first rename did, nothing may be believed until a restart.
         """
+        sources = replacement.sources
         first = next((n for n, segment in enumerate(self.segments) if segment is sources[0]), -1)
         present = self.segments[first : first + len(sources)] if first >= 0 else []
-        if (
-            len(present) != len(sources)
-            or any(old is not new for old, new in zip(present, sources, strict=True))
-            or self.segments[-1] in present
-            or tuple(segment.base_offset for segment in sources) != cleaned.sources
-            or not is_complete(self._disk, self.directory, cleaned.base_offset)
-        ):
-            self.discard_cleaned(cleaned)
+        if len(present) != len(sources) or any(old is not new for old, new in zip(present, sources, strict=True)):
             return False
-        commit_swap(self._disk, self.directory, cleaned.base_offset)
-        segment = Segment(self.directory, cleaned.base_offset, self._files, self.config.index_interval_bytes)
-        segment.next_offset = sources[-1].next_offset
-        segment.size_bytes = cleaned.size_bytes
-        segment.max_timestamp, segment.max_timestamp_offset = cleaned.max_timestamp, cleaned.max_timestamp_offset
+        if self.segments[-1] is sources[-1] or self._replacing is not None:
+            return False
         for old in sources:
-            # A producer snapshot belongs to a segment's beginning.
-            snapshots = [] if old is sources[0] else [self._snapshot_path(old.base_offset)]
-            self._condemn(old, *snapshots)
+            old.condemn()
             if old is not sources[0]:
                 self._pending_snapshots.pop(old.base_offset, None)
-        finish_swap(self._disk, self.directory, cleaned.base_offset)
-        self.segments[first : first + len(sources)] = [segment]
+        self.segments[first : first + len(sources)] = [replacement.segment]
+        replacement.is_in_force = True
+        self._replacing = replacement
         return True
 
-    def discard_cleaned(self, cleaned: CleanedSegment) -> None:
-        """Remove the files of a cleaned segment that has no place any more. Raises OSError."""
-        discard_cleaned(self._disk, self.directory, cleaned.base_offset)
+    def replaced(self, replacement: Replacement) -> None:
+        """The files have their names."""
+        if self._replacing is replacement:
+            self._replacing = None
+            replacement.segment.has_its_names()
+
+    def _settle(self) -> None:
+        """Give the newest segments their names at once, before the files of the log are changed. Raises OSError."""
+        replacement = self._replacing
+        if replacement is not None:
+            replacement.finish(self._clock.now_ms())
+            self.replaced(replacement)
 
     def sync_directory(self) -> None:
         """Make what was put in place durable. Blocks; any thread may do it. Raises OSError."""

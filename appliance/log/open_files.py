@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.base.disk import Disk
+from appliance.log.writeback import WriteBack
 
 if TYPE_CHECKING:
     from appliance.log.segment import Segment
@@ -41,6 +42,7 @@ class OpenFiles:
         self.max_index_bytes = max_index_bytes
         self.is_crowded = False
         """More are open than should be, because they were retained."""
+        self.writeback = WriteBack()
         self._open: deque[Segment] = deque()
         self._indexed: deque[Segment] = deque()
         self._index_bytes = 0
@@ -56,8 +58,8 @@ class OpenFiles:
         """From now on this thread is the one that takes descriptors away (the loop's)."""
         self._owner = threading.get_ident()
 
-    def open(self, segment: Segment, *, create: bool = False) -> int:
-        """The segment's descriptor for reading and appending. Raises OSError."""
+    def open(self, segment: Segment, *, create: bool = False, path: Path | None = None) -> int:
+        """The segment's descriptor for reading and appending; `path` if it has not its name yet. Raises OSError."""
         with self._lock:
             if segment.descriptor >= 0:
                 return segment.descriptor
@@ -66,7 +68,7 @@ class OpenFiles:
                 raise SegmentGone(segment.path)
             # O_APPEND: after a cut the next write must land at the new end, not leave a hole.
             flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
-            segment.descriptor = self.disk.open(segment.path, flags)
+            segment.descriptor = self.disk.open(path or segment.path, flags)
             segment.used = True
             self._open.append(segment)
             if len(self._open) > self.max_open:

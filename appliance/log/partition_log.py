@@ -38,7 +38,7 @@ from appliance.log.flush import Flush
 from appliance.log.indexes import AbortedTransaction
 from appliance.log.open_files import OpenFiles, Reaper
 from appliance.log.producer_snapshot import snapshot_from_bytes, snapshot_to_bytes
-from appliance.log.producer_state import snapshot_of
+from appliance.log.producer_state import PRODUCERS_MAX, snapshot_of
 from appliance.log.reading import OffsetAndTimestamp
 from appliance.log.recovery import (
     RecoveredLog,
@@ -50,6 +50,7 @@ from appliance.log.recovery import (
 )
 from appliance.log.retention import expired_end
 from appliance.log.segment import LogSlice, Segment
+from appliance.log.segment_copy import replaced
 from appliance.records.batch import HEADER_BYTES, parse_header
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class PartitionLog(CompactedLog):
         reaper: Reaper | None = None,
         randomness: Randomness | None = None,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        producers_max: int = PRODUCERS_MAX,
     ) -> None:
         """Open or create the log.
 
@@ -114,7 +116,9 @@ class PartitionLog(CompactedLog):
         self._clock = clock
         self._reaper = reaper or Reaper(disk)
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self.producer_state.limit = producers_max
         self._cuts = self._cuts_before_cleaning = 0
+        self._replacing = None
         self._flushed_ms = clock.now_ms()
         self._open(clean)
 
@@ -288,11 +292,12 @@ class PartitionLog(CompactedLog):
     def truncate_to(self, offset: int) -> None:
         """Cut the log so that it ends at `offset`; a batch that holds it goes whole.
 
-        For followers: no slice may be on its way from above `offset`. Raises OSError, CorruptBatch.
+        For followers. Slices that are still on their way keep their bytes. Raises OSError, CorruptBatch.
         """
         invariant(not self._staged, f"{self!r}: a cut between stage and write_staged")
         if offset >= self.log_end_offset:
             return
+        self._settle()
         if offset <= self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, min(self.log_start_offset, offset))
             return
@@ -302,7 +307,10 @@ class PartitionLog(CompactedLog):
         position = segment.position_of(offset)
         if position < segment.size_bytes:
             offset = min(offset, parse_header(segment.disk.pread(segment.open(), HEADER_BYTES, position)).base_offset)
-        self._disk.truncate(segment.open(), position)
+        if segment.references:
+            segment = self.segments[-1] = replaced(segment, position, self._files)
+        else:
+            self._disk.truncate(segment.open(), position)
         segment.cut(offset, position)
         found = recover_segments(
             [segment], min(self.recovery_point, offset), clean=True, dense=False, now_ms=self._clock.now_ms()
@@ -332,6 +340,7 @@ class PartitionLog(CompactedLog):
         """
         snapshot = snapshot_from_bytes(producers) if producers else []
         invariant(not self._staged, f"{self!r}: a cut between stage and write_staged")
+        self._settle()
         # The newest first: what a crash leaves is then still the beginning of the log.
         while self.segments:
             self._condemn(self.segments.pop())
@@ -363,6 +372,7 @@ class PartitionLog(CompactedLog):
         """
         if offset >= self.log_end_offset:
             self.roll(self._clock.now_ms())
+        self._settle()
         count = 0
         while len(self.segments) > 1 and self.segments[0].next_offset <= offset:
             segment = self.segments.pop(0)
@@ -540,6 +550,7 @@ class PartitionLog(CompactedLog):
         invariant(not self._staged, f"{self!r}: a close between stage and write_staged")
         try:
             if clean and not self._failed:
+                self._settle()
                 active = self.segments[-1]
                 active.time_index.append_if_later(
                     active.max_timestamp, active.max_timestamp_offset - active.base_offset

@@ -160,6 +160,22 @@ class Segment:
         """Make the .log file and open it. Raises OSError."""
         return self._files.open(self, create=True)
 
+    def open_under_another_name(self, path: Path) -> None:
+        """Open the .log file before it has its name; while it has not, the segment must be retained."""
+        self._files.open(self, path=path)
+
+    def hold_indexes(self, index: OffsetIndex, time_index: TimeIndex, aborted: list[AbortedTransaction]) -> None:
+        """Keep the indexes in memory while their files have not their names."""
+        self._index, self._time_index, self._aborted = index, time_index, aborted
+        self.stored_aborted = len(aborted)
+
+    def has_its_names(self) -> None:
+        """From now on the files can be read by their names."""
+        self._time_index = None
+        if self._index is not None:
+            self._files.index_loaded(self, self._index.size_in_memory)
+        self.release()
+
     def close(self) -> None:
         self._files.close(self)
 

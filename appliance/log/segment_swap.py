@@ -1,10 +1,13 @@
-"""Cleaned segments take the place of old ones, so that a crash between any two steps leaves the one or the other.
+"""Cleaned segments take the place of old ones, so that a crash at any moment leaves the one or the other.
 
 ```
 1. x.index.cleaned, x.timeindex.cleaned, x.txnindex.cleaned, and last x.log.cleaned   become   ….swap
 2. the files of the old segments                                                      become   ….deleted
 3. x.index.swap, x.timeindex.swap, x.txnindex.swap, and last x.log.swap               become   x.index … x.log
 ```
+After each step the folder is flushed: within one, a power cut may keep some renames and lose others. All four new files
+are always there, so that one without `.swap` beside an `x.log.swap` has its name already.
+
 From the moment on that there is an `x.log.swap` the new segment counts; a start then goes on with steps 2 and 3. It
 stands for all old segments from its base offset to its last batch's end, as in Apache Kafka.
 """
@@ -43,13 +46,8 @@ class CleanedSegment(NamedTuple):
     """Base offsets of the segments that it stands for."""
 
 
-def is_complete(disk: Disk, directory: Path, base_offset: int) -> bool:
-    """Whether the cleaned segment is still there. Raises OSError."""
-    return disk.exists(directory / f"{base_offset:0{_OFFSET_DIGITS}d}{LOG_SUFFIX}{CLEANED_SUFFIX}")
-
-
 def commit_swap(disk: Disk, directory: Path, base_offset: int) -> None:
-    """Step 1. Raises OSError: then the old segments still count, and the new files can be removed."""
+    """Step 1. Raises OSError: then the new files can be removed, and the old segments still count."""
     _rename_all(disk, directory, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
@@ -59,20 +57,24 @@ def finish_swap(disk: Disk, directory: Path, base_offset: int) -> None:
 
 
 def _rename_all(disk: Disk, directory: Path, base_offset: int, suffix: str, new_suffix: str) -> None:
-    for kind in SEGMENT_SUFFIXES:
-        path = directory / f"{base_offset:0{_OFFSET_DIGITS}d}{kind}"
+    for path in _paths(directory, base_offset):
         try:
             disk.rename(path.with_name(path.name + suffix), path.with_name(path.name + new_suffix))
         except FileNotFoundError:
-            # Few segments have a transaction index.
-            if kind == LOG_SUFFIX:
+            if path.name.endswith(LOG_SUFFIX):
                 raise
 
 
-def discard_cleaned(disk: Disk, directory: Path, base_offset: int) -> None:
-    """Remove the files of a segment that is not wanted any more. Raises OSError."""
-    for kind in SEGMENT_SUFFIXES:
-        remove_tree(disk, directory / f"{base_offset:0{_OFFSET_DIGITS}d}{kind}{CLEANED_SUFFIX}")
+def _paths(directory: Path, base_offset: int) -> list[Path]:
+    stem = f"{base_offset:0{_OFFSET_DIGITS}d}"
+    return [directory / f"{stem}{kind}" for kind in SEGMENT_SUFFIXES]
+
+
+def discard(disk: Disk, directory: Path, base_offset: int) -> None:
+    """Remove the files of a cleaned segment that is not in force. Raises OSError."""
+    for path in reversed(_paths(directory, base_offset)):
+        remove_tree(disk, path.with_name(path.name + SWAP_SUFFIX))
+        remove_tree(disk, path.with_name(path.name + CLEANED_SUFFIX))
 
 
 def finish_swaps(disk: Disk, directory: Path, names: list[str], offset_in: Callable[[str], int | None]) -> bool:
@@ -107,7 +109,13 @@ def finish_swaps(disk: Disk, directory: Path, names: list[str], offset_in: Calla
         offset = offset_in(name)
         if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and offset is not None and disk.exists(directory / name):
             logger.warning("%s: the cleaned segment at %d takes its place", directory.name, offset)
+            for path in _paths(directory, offset):
+                # Step 1 was not kept whole.
+                cleaned = path.with_name(path.name + CLEANED_SUFFIX)
+                if disk.exists(cleaned):
+                    disk.rename(cleaned, path.with_name(path.name + SWAP_SUFFIX))
             _remove_replaced(disk, directory, offset, disk.listdir(directory), offset_in)
+            disk.fsync_directory(directory)
             finish_swap(disk, directory, offset)
     disk.fsync_directory(directory)
     return True
@@ -119,16 +127,11 @@ def _remove_replaced(
     """Step 2 at a start: the old segments between the base offset and the end of the new one."""
     stem = f"{base_offset:0{_OFFSET_DIGITS}d}"
     end_offset = _end_offset(disk, directory / f"{stem}{LOG_SUFFIX}{SWAP_SUFFIX}", base_offset)
-    present = set(names)
-    # Once the index has its name, the other files of that name are new as well.
-    step_3_had_begun = f"{stem}.index{SWAP_SUFFIX}" not in present
     for name in names:
         offset = offset_in(name)
-        if offset is None or not name.endswith(SEGMENT_SUFFIXES) or not base_offset <= offset < end_offset:
-            continue
-        if offset == base_offset and (step_3_had_begun or name + SWAP_SUFFIX in present):
-            continue
-        disk.unlink(directory / name)
+        # Those of the base offset itself are new already, or step 3 replaces them.
+        if offset is not None and name.endswith(SEGMENT_SUFFIXES) and base_offset < offset < end_offset:
+            disk.unlink(directory / name)
 
 
 def _end_offset(disk: Disk, path: Path, base_offset: int) -> int:

@@ -9,6 +9,8 @@ from appliance.base.disk import Disk
 from appliance.log.cleaner import CleaningRound, CleaningStats
 from appliance.log.compacted_log import CleanerLimits
 from appliance.log.partition_log import PartitionLog
+from appliance.log.segment import Segment
+from appliance.log.segment_swap import CleanedSegment
 from appliance.records.batch import check_batch
 from appliance.records.builder import build_batch
 from appliance.records.reader import Record, read_records
@@ -66,9 +68,18 @@ def clean(
     waiting = list(sources)
     for cleaned in round_.run():
         group, waiting = waiting[: len(cleaned.sources)], waiting[len(cleaned.sources) :]
-        assert log.put_in_place(cleaned, group)
+        put_in_place(log, cleaned, group)
+    log.sync_directory()
     log.cleaned_to(round_.end_offset)
     return round_.stats
+
+
+def put_in_place(log: PartitionLog, cleaned: CleanedSegment, group: list[Segment]) -> None:
+    replacement = log.replacement(cleaned, group)
+    replacement.prepare()
+    assert log.replace(replacement)
+    replacement.finish(START_MS)
+    log.replaced(replacement)
 
 
 def clean_all(log: PartitionLog, disk: Disk, now_ms: int = START_MS, limits: CleanerLimits = LIMITS) -> int:

@@ -268,7 +268,10 @@ def test_segments_that_changed_meanwhile_are_not_replaced(tmp_path: Path) -> Non
     cleaned = next(CleaningRound(job, DISK).run())
     log.truncate_to(10)
     before = survivors(log)
-    assert not log.put_in_place(cleaned, sources[: len(cleaned.sources)])
+    replacement = log.replacement(cleaned, sources[: len(cleaned.sources)])
+    replacement.prepare()
+    assert not log.replace(replacement)
+    replacement.discard()
     assert survivors(log) == before
     assert not list(log.directory.glob("*.cleaned")) and not list(log.directory.glob("*.swap"))
 
