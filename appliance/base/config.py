@@ -175,6 +175,7 @@ class TopicConfig:
         return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
 
 
+_KEPT_CONFIGS_MAX = 1_000
 _TOPIC_FIELDS = tuple((field.name, field.name.replace("_", ".")) for field in fields(TopicConfig))
 
 
@@ -198,6 +199,25 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -> TopicCon
     if "compact" in values["cleanup_policy"] or not broker.get("remote.log.storage.system.enable"):
         values["remote_storage_enable"] = False
     return TopicConfig(**values)
+
+
+class TopicConfigs:
+    """Topics with the same entries share one object of configs. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[BrokerConfig | None, dict[tuple[tuple[str, str], ...], TopicConfig]] = (None, {})
+
+    def of(self, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+        """The same as `topic_config`."""
+        kept_for, kept = self._kept
+        if kept_for is not broker or len(kept) >= _KEPT_CONFIGS_MAX:
+            kept = {}
+            self._kept = (broker, kept)
+        entries = tuple(sorted(overrides.items()))
+        config = kept.get(entries)
+        if config is None:
+            config = kept[entries] = topic_config(overrides, broker)
+        return config
 
 
 def _broker_default(key: ConfigKey, broker: BrokerConfig) -> Value:

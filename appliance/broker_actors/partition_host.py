@@ -10,7 +10,7 @@ from typing import Protocol
 
 from appliance.base.background import Background
 from appliance.base.clock import Clock
-from appliance.base.config import BrokerConfig, TopicConfig, topic_config
+from appliance.base.config import BrokerConfig, TopicConfig, TopicConfigs
 from appliance.base.errors import ErrorCode, InvariantBroken
 from appliance.base.ids import TopicPartition
 from appliance.broker_actors.data_directories import DataDirectories
@@ -113,6 +113,7 @@ class PartitionHost:
         self.begin_tick = begin_tick
         self.write_errors = 0
         self._background = background
+        self._topic_configs = TopicConfigs()
         self._advanced: dict[HostedPartition, None] = {}
         """Partitions whose high watermark followers have moved in this tick."""
         self._opening: set[tuple[uuid.UUID, int]] = set()
@@ -132,7 +133,7 @@ class PartitionHost:
     def config_of(self, image: MetadataImage, topic: str) -> TopicConfig:
         """The effective configs of a topic; the broker's defaults for one that is not in the image. Any thread."""
         state = image.topics.get(topic)
-        return topic_config(state.configs if state is not None else {}, self.config)
+        return self._topic_configs.of(state.configs if state is not None else {}, self.config)
 
     def get(self, topic: str, partition: int) -> HostedPartition | None:
         """A partition by the topic's name, if this broker has it open."""
@@ -332,7 +333,7 @@ class PartitionHost:
             elif not mine:
                 self._remove(hosted)
             else:
-                config = config or topic_config(state.configs, self.config)
+                config = config or self._topic_configs.of(state.configs, self.config)
                 if hosted.config != config:
                     hosted.configure(config, self.clock.now_ms())
                 self._follow_leadership(hosted, partition)
@@ -401,7 +402,7 @@ class PartitionHost:
             self._open_in_a_thread(wanted[begin::OPENERS])
 
     def _open_in_a_thread(self, wanted: list[tuple[TopicState, PartitionState]]) -> None:
-        configs = {state.topic_id: topic_config(state.configs, self.config) for state, _ in wanted}
+        configs = {state.topic_id: self._topic_configs.of(state.configs, self.config) for state, _ in wanted}
 
         def work() -> list[PartitionLog | Exception]:
             opened: list[PartitionLog | Exception] = []
@@ -461,7 +462,7 @@ class PartitionHost:
             state.topic_id,
             partition,
             log,
-            topic_config(present.configs, self.config),
+            self._topic_configs.of(present.configs, self.config),
             self.logs.high_watermark_of(log.topic_partition),
         )
         topic = self.by_id.get(state.topic_id)

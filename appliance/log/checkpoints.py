@@ -28,6 +28,8 @@ META_PROPERTIES_FILE = "meta.properties"
 
 CHECKPOINT_MAX_BYTES = 64 << 20
 _READ_BYTES = 1 << 20
+_SMALL_FILE_BYTES = 4096
+"""What is tried first: most files are smaller, and there are thousands of them."""
 _VERSION = "0"
 
 
@@ -44,11 +46,15 @@ def read_file(disk: Disk, path: Path, max_bytes: int = CHECKPOINT_MAX_BYTES) -> 
     try:
         pieces: list[bytes] = []
         position = 0
-        while piece := disk.pread(descriptor, _READ_BYTES, position):
+        wanted = _SMALL_FILE_BYTES
+        while piece := disk.pread(descriptor, wanted, position):
             pieces.append(piece)
             position += len(piece)
             if position > max_bytes:
                 raise CorruptCheckpoint(f"{path} is larger than {max_bytes} bytes")
+            if len(piece) < wanted:
+                break
+            wanted = _READ_BYTES
         return b"".join(pieces)
     finally:
         disk.close(descriptor)
@@ -145,8 +151,8 @@ def read_partition_metadata(disk: Disk, path: Path) -> uuid.UUID | None:
         raise CorruptCheckpoint(f"{path}: no topic id: {error}") from None
 
 
-def write_partition_metadata(disk: Disk, path: Path, topic_id: uuid.UUID) -> None:
-    replace_file(disk, path, f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode())
+def write_partition_metadata(disk: Disk, path: Path, topic_id: uuid.UUID, *, durable: bool = True) -> None:
+    replace_file(disk, path, f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode(), durable=durable)
 
 
 def read_properties(disk: Disk, path: Path) -> dict[str, str] | None:

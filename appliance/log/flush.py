@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from appliance.base.disk import Disk
-from appliance.log.checkpoints import LEADER_EPOCH_FILE, epochs_to_bytes, replace_file
+from appliance.log.checkpoints import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, epochs_to_bytes, replace_file
 from appliance.log.producer_snapshot import snapshot_to_bytes
 from appliance.log.producer_state import Producer, snapshot_of
 from appliance.log.segment import Segment, file_stem
@@ -31,6 +31,8 @@ class Flush:
     epochs: list[tuple[int, int]] | None = None
     """The leader epochs, if the file does not show them."""
     file_created: bool = False
+    folder_created: bool = False
+    """Whether the folder itself, and whose it is, may not be durable."""
     cuts: int = 0
     """How often the log had been cut; a flush from before a cut says nothing of what was appended since."""
 
@@ -40,6 +42,8 @@ class Flush:
         Raises:
             OSError: nothing of this flush may be believed.
         """
+        if self.folder_created:
+            self._sync_if_there(self.directory / PARTITION_METADATA_FILE)
         for segment in self.segments:
             self.disk.fdatasync(segment.descriptor)
             for path in (segment.index_path, segment.time_index_path, segment.transaction_index_path):
@@ -49,8 +53,10 @@ class Flush:
             replace_file(self.disk, path, snapshot_to_bytes(snapshot_of(entries)))
         if self.epochs is not None:
             replace_file(self.disk, self.directory / LEADER_EPOCH_FILE, epochs_to_bytes(self.epochs))
-        elif self.file_created or self.segments:
+        elif self.file_created or self.folder_created or self.segments:
             self.disk.fsync_directory(self.directory)
+        if self.folder_created:
+            self.disk.fsync_directory(self.directory.parent)
 
     def _sync_if_there(self, path: Path) -> None:
         try:

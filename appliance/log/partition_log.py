@@ -70,6 +70,7 @@ class PartitionLog(CompactedLog):
 
     __slots__ = (
         "_flushed_ms",
+        "_folder_created",
         "_producer_id_expiration_ms",
         "topic_id",
         "topic_partition",
@@ -119,18 +120,22 @@ class PartitionLog(CompactedLog):
         self.producer_state.limit = producers_max
         self._cuts = self._cuts_before_cleaning = 0
         self._replacing = None
+        self._folder_created = False
         self._flushed_ms = clock.now_ms()
         self._open(clean)
 
     def _open(self, clean: bool) -> None:
         disk, now_ms = self._disk, self._clock.now_ms()
         if not disk.exists(self.directory):
+            # Nothing has been promised of it. The first flush makes the folder durable with what is in it, so that
+            # thousands of partitions are created without a flush for each.
             disk.mkdir(self.directory)
-            disk.fsync_directory(self.directory.parent)
+            self._folder_created = True
         metadata = self.directory / PARTITION_METADATA_FILE
-        stored_id = read_partition_metadata(disk, metadata)
+        stored_id = None if self._folder_created else read_partition_metadata(disk, metadata)
         if stored_id is None:
-            write_partition_metadata(disk, metadata, self.topic_id)
+            self._folder_created = True
+            write_partition_metadata(disk, metadata, self.topic_id, durable=False)
         elif stored_id != self.topic_id:
             raise CorruptCheckpoint(f"{metadata}: topic id {stored_id}, expected {self.topic_id}")
         segments = list_segments(self.directory, self._files, self.config.index_interval_bytes)
@@ -172,6 +177,9 @@ class PartitionLog(CompactedLog):
             )
             self.truncate_fully_and_start_at(self.log_start_offset)
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
+        if not clean and self.recovery_point <= self.segments[0].base_offset:
+            # As far as anybody knows it was never flushed.
+            self._folder_created = True
         if self.cleaned_offset > self.log_end_offset:
             # It is of an earlier log of that name.
             self.cleaned_offset = -1
@@ -500,9 +508,17 @@ class PartitionLog(CompactedLog):
                 raise LogWriteFailed(f"storing the indexes of {segment.path}", error, self.directory) from error
         epochs = self.leader_epochs.entries if self.leader_epochs.unstored else None
         flush = Flush(
-            self._disk, self.directory, end_offset, waiting, snapshots, epochs, self._file_created, self._cuts
+            self._disk,
+            self.directory,
+            end_offset,
+            waiting,
+            snapshots,
+            epochs,
+            self._file_created,
+            self._folder_created,
+            self._cuts,
         )
-        self._file_created = False
+        self._file_created = self._folder_created = False
         return flush
 
     def flushed(self, flush: Flush) -> None:

@@ -221,6 +221,8 @@ class _SegmentScan:
 
     def _walk_trusted(self) -> None:
         segment = self.segment
+        if not self.clean and self.tail.next_offset >= self.trusted_end:
+            return
         for position, header in segment.headers(self.tail.position):
             if header.base_offset >= self.trusted_end and not self.clean:
                 return
@@ -318,7 +320,7 @@ def recover_producers(directory: Path, log: RecoveredLog, state: ProducerState) 
         if segment.base_offset >= replay_end and not segment.is_active:
             if len(segment.aborted) != segment.stored_aborted:
                 segment.has_unstored_indexes = True
-        elif segment.next_offset > found:
+        elif segment.next_offset > found and replay_end > found:
             _replay_producers(segment, found, replay_end, log.checked_from, state)
     if not log.has_transactions:
         for headers in log.producers.values():
@@ -362,9 +364,9 @@ def _replay_producers(segment: Segment, start: int, end: int, checked_from: int,
 def recover_epochs(stored: list[tuple[int, int]] | None, log: RecoveredLog, cache: LeaderEpochCache) -> None:
     """Bring the leader epochs to the end of the log: what was stored, then what the checked batches say.
 
-    `stored` is None when the file is missing or damaged: then all batches are asked.
+    `stored` is None when the file is missing or damaged: then all batches are asked, unless all were checked just now.
     """
-    if stored is None:
+    if stored is None and log.checked_from > log.segments[0].base_offset:
         for segment in log.segments:
             try:
                 for _, header in segment.headers():
@@ -373,7 +375,7 @@ def recover_epochs(stored: list[tuple[int, int]] | None, log: RecoveredLog, cach
             except CorruptBatch as error:
                 logger.error("%s: leader epochs behind the damage are not known: %s", segment.path, error)
         return
-    for epoch, start in stored:
+    for epoch, start in stored or []:
         cache.assign(epoch, start)
     cache.unstored = False
     cache.truncate_from_end(log.end_offset)

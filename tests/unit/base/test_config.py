@@ -11,6 +11,7 @@ from appliance.base.config import (
     TOPIC_CONFIGS,
     BrokerConfig,
     TopicConfig,
+    TopicConfigs,
     describe_broker,
     describe_topic,
     topic_config,
@@ -240,3 +241,13 @@ def test_describing_a_broker_tells_what_may_be_altered() -> None:
     assert not rows["log.retention.ms"].read_only
     assert rows["log.retention.ms"].value is None
     assert rows["log.cleanup.policy"].value == "delete"
+
+
+def test_topics_with_the_same_entries_share_one_object_of_configs() -> None:
+    broker, configs = BrokerConfig({}), TopicConfigs()
+    first = configs.of({"retention.ms": "1000", "segment.ms": "500"}, broker)
+    assert configs.of({"segment.ms": "500", "retention.ms": "1000"}, broker) is first
+    assert first == topic_config({"retention.ms": "1000", "segment.ms": "500"}, broker)
+    assert configs.of({}, broker) == topic_config({}, broker)
+    altered = broker.with_dynamic({}, {"log.retention.ms": "7"})
+    assert configs.of({}, altered).retention_ms == 7

@@ -1,0 +1,138 @@
+"""What one log costs when there are thousands: calls to the disk to make it and to open it, and descriptors."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from appliance.base.ids import TopicPartition
+from appliance.base.randomness import SeededRandomness
+from appliance.log.log_manager import DirectoryLock, LogManager
+from tests.support.fault_disk import FaultDisk
+from tests.support.logs import TOPIC_ID, TestClock, append, config_of, open_log, read_all
+
+DATA = Path("/data")
+LOGS, OPEN_MAX = 300, 20
+CALLS_TO_CREATE = 8
+CALLS_TO_OPEN_CLEAN = 21
+CALLS_TO_OPEN_AFTER_A_CRASH = 14
+
+
+class NoLock(DirectoryLock):
+    """The disk in memory belongs to this test alone."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def release(self) -> None:
+        pass
+
+
+def new_disk(seed: int = 0) -> FaultDisk:
+    disk = FaultDisk(seed)
+    disk.mkdir(DATA)
+    disk.fsync_directory(Path("/"))
+    disk.calls.clear()
+    return disk
+
+
+def manager_on(disk: FaultDisk) -> LogManager:
+    return LogManager(
+        DATA,
+        broker_id=1,
+        cluster_id="c",
+        clock=TestClock(),
+        disk=disk,
+        randomness=SeededRandomness(1),
+        boot_id="boot",
+        lock=NoLock,
+        max_open_segments=OPEN_MAX,
+    )
+
+
+def calls_of(disk: FaultDisk) -> int:
+    count = sum(disk.calls.values())
+    disk.calls.clear()
+    return count
+
+
+def filled(disk: FaultDisk, manager: LogManager, count: int = LOGS) -> None:
+    for number in range(count):
+        log = manager.create(TopicPartition("t", number), uuid.UUID(int=7), config_of())
+        append(log, b"value %d" % number)
+
+
+def test_a_log_is_made_with_few_calls_and_without_a_flush() -> None:
+    disk = new_disk()
+    open_log(DATA, disk=disk)
+    assert not {"fsync", "fdatasync", "fsync_directory"} & disk.calls.keys()
+    assert calls_of(disk) <= CALLS_TO_CREATE
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("dies_before", [False, True])
+def test_its_first_flush_makes_the_folder_durable_too(seed: int, dies_before: bool) -> None:
+    """Also when the process that made the folder died before: the next one cannot know."""
+    disk = new_disk(seed)
+    log = open_log(DATA, disk=disk)
+    append(log, b"x")
+    if dies_before:
+        disk.restart(power_cut=False)
+        log = open_log(DATA, disk=disk)
+    log.flush()
+    disk.restart(power_cut=True)
+    again = open_log(DATA, disk=disk, recovery_point=1)
+    assert again.topic_id == TOPIC_ID
+    assert [record.value for record in read_all(again)] == [b"x"]
+
+
+def test_a_log_that_was_flushed_before_needs_no_flush_of_its_folder_again() -> None:
+    disk = new_disk()
+    log = open_log(DATA, disk=disk)
+    append(log, b"x")
+    log.flush()
+    again = open_log(DATA, disk=disk, recovery_point=1)
+    append(again, b"y")
+    disk.calls.clear()
+    again.flush()
+    assert disk.calls["fsync_directory"] <= 2
+
+
+def test_a_small_log_is_opened_with_few_calls_after_a_crash() -> None:
+    disk = new_disk()
+    filled(disk, manager_on(disk))
+    disk.restart(power_cut=False)
+    manager = manager_on(disk)
+    disk.calls.clear()
+    logs = manager.load_all(lambda topic: config_of())
+    assert len(logs) == LOGS
+    assert calls_of(disk) <= LOGS * CALLS_TO_OPEN_AFTER_A_CRASH + 10
+
+
+def test_and_after_a_clean_end() -> None:
+    disk = new_disk()
+    manager = manager_on(disk)
+    filled(disk, manager)
+    manager.close({})
+    manager = manager_on(disk)
+    disk.calls.clear()
+    logs = manager.load_all(lambda topic: config_of())
+    assert len(logs) == LOGS
+    assert calls_of(disk) <= LOGS * CALLS_TO_OPEN_CLEAN + 10
+    assert all(log.log_end_offset == 1 for log in logs.values())
+
+
+def test_many_logs_share_few_descriptors() -> None:
+    disk = new_disk()
+    manager = manager_on(disk)
+    filled(disk, manager)
+    for _ in range(3):
+        for number, log in enumerate(manager.logs.values()):
+            append(log, b"more")
+            assert read_all(log)[0].value == b"value %d" % number
+    disk.restart(power_cut=False)
+    for log in manager_on(disk).load_all(lambda topic: config_of()).values():
+        assert log.log_end_offset == 4
+    assert disk.max_open <= OPEN_MAX + 5
