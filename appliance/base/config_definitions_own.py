@@ -125,6 +125,13 @@ _TIERING = (
 
 _LIMITS = (
     _own(
+        "producer.ids.per.partition.max",
+        INT,
+        100_000,
+        "How many idempotent producers a partition remembers. For a new one beyond, those that wrote longest ago are "
+        "forgotten; of a forgotten one, a repeated batch is not recognised.",
+    ),
+    _own(
         "log.dir.min.free.bytes",
         LONG,
         256 << 20,

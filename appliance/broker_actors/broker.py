@@ -425,6 +425,7 @@ def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
         disk=disk,
         min_free_bytes=config.get("log.dir.min.free.bytes"),
         producer_id_expiration_ms=config.get("producer.id.expiration.ms"),
+        producers_max=config.get("producer.ids.per.partition.max"),
         recovery_threads=config.get("num.recovery.threads.per.data.dir"),
     )
     loop = new_event_loop()

@@ -94,6 +94,7 @@ class LogDirectory:
         reaper: Reaper,
         min_free_bytes: int,
         producer_id_expiration_ms: int,
+        producers_max: int,
     ) -> None:
         self.path = path
         self.directory_id: uuid.UUID | None = None
@@ -123,6 +124,7 @@ class LogDirectory:
         self._reaper = reaper
         self._min_free_bytes = min_free_bytes
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._producers_max = producers_max
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._cleaned: dict[TopicPartition, int] = {}
@@ -289,6 +291,7 @@ class LogDirectory:
             reaper=self._reaper,
             randomness=self._randomness,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
+            producers_max=self._producers_max,
         )
         self.logs[topic_partition] = log
         return log

@@ -24,6 +24,7 @@ from appliance.log.errors import LogUnavailable, LogWriteFailed
 from appliance.log.log_directory import DirectoryState, LogDirectory, parse_folder_name
 from appliance.log.open_files import OPEN_SEGMENTS_MAX, OpenFiles, Reaper
 from appliance.log.partition_log import PRODUCER_ID_EXPIRATION_MS, PartitionLog
+from appliance.log.producer_state import PRODUCERS_MAX
 from appliance.log.side_by_side import for_each
 
 __all__ = ["DirectoryLock", "DirectoryState", "LogManager", "Shutdown", "parse_folder_name"]
@@ -50,6 +51,7 @@ class LogManager:
         min_free_bytes: int = 0,
         max_open_segments: int = OPEN_SEGMENTS_MAX,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        producers_max: int = PRODUCERS_MAX,
         recovery_threads: int = 0,
         lock: Callable[[Path], DirectoryLock] = DirectoryLock,
     ) -> None:
@@ -88,6 +90,7 @@ class LogManager:
                 reaper=self._reaper,
                 min_free_bytes=min_free_bytes,
                 producer_id_expiration_ms=producer_id_expiration_ms,
+                producers_max=producers_max,
             )
             for path in paths
         ]

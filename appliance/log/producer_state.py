@@ -12,6 +12,7 @@ a failed write had added.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from appliance.base.errors import ErrorCode
@@ -21,6 +22,10 @@ from appliance.records.batch import TRANSACTIONAL_MASK, BatchHeader
 from appliance.records.control import EndTransactionMarker
 
 REMEMBERED_BATCHES = 5
+PRODUCERS_MAX = 100_000
+"""Of one partition, unless its broker is configured otherwise."""
+LOOKED_AT_FOR_ROOM = 1_000
+FORGOTTEN_FOR_ROOM = 100
 _SEQUENCE_MASK = 0x7FFFFFFF
 
 
@@ -66,9 +71,11 @@ _NO_BATCH: RememberedBatch = (-1, -1, -1, -1, -1)
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_completed", "_ongoing", "_producers", "undo")
+    __slots__ = ("_completed", "_ongoing", "_producers", "limit", "undo")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = PRODUCERS_MAX) -> None:
+        self.limit = limit
+        """So many producers are remembered; for a new one beyond it, idle ones are forgotten."""
         self._producers: dict[int, Producer] = {}
         self.undo: list[tuple[int, Producer | None]] = []
         """What entries were before the updates that are not written yet. The log clears it after each write."""
@@ -123,6 +130,8 @@ class ProducerState:
         batch = (sequence, last_sequence, base_offset, base_offset + last_offset_delta, now_ms)
         batches: tuple[RememberedBatch, ...]
         if known is None:
+            if len(producers) >= self.limit:
+                self._make_room()
             first, coordinator_epoch, batches = -1, -1, (batch,)
         else:
             known_epoch, _, _, first, coordinator_epoch, batches = known
@@ -147,6 +156,8 @@ class ProducerState:
         self.undo.append((producer_id, known))
         first, last_sequence = -1, -1
         batches: tuple[RememberedBatch, ...] = ()
+        if known is None and len(self._producers) >= self.limit:
+            self._make_room()
         if known is not None:
             first = known[3]
             # With a raised epoch (by the coordinator) the next batch begins at sequence 0.
@@ -212,6 +223,22 @@ class ProducerState:
         for producer_id in forgotten:
             del self._producers[producer_id]
         return len(forgotten)
+
+    def _make_room(self) -> None:
+        """Forget the idlest of those that were looked at longest ago; the others go to the end of the line.
+
+        A forgotten producer may begin anywhere, as if its records were gone. One with an open transaction stays.
+        """
+        producers = self._producers
+        looked_at = list(islice(producers.items(), LOOKED_AT_FOR_ROOM))
+        looked_at.sort(key=lambda item: item[1][2])
+        room = max(1, min(FORGOTTEN_FOR_ROOM, len(looked_at) // 10))
+        for producer_id, producer in looked_at:
+            del producers[producer_id]
+            if producer[3] >= 0 or not room:
+                producers[producer_id] = producer
+            else:
+                room -= 1
 
     def clear(self) -> None:
         self._producers.clear()

@@ -25,7 +25,10 @@ from appliance.controller.records import (
     TopicDeleted,
 )
 from appliance.log.log_manager import LogManager
+from appliance.records.batch import parse_header
 from appliance.records.builder import build_batch
+from appliance.server.handlers.produce import PartitionResult
+from appliance.wire.messages.produce import PartitionProduceResponse
 from tests.support.hand_loop import HandBackground, HandClock
 
 BROKER_ID = 1
@@ -174,6 +177,35 @@ def test_a_full_disk_refuses_writes_until_there_is_space_and_reads_go_on(world: 
     told = append(hosted)
     world.host.end_of_tick()
     assert told == [(ErrorCode.NONE, 1)]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_repetition_in_the_tick_of_a_write_that_fails_fails_too(world: World, error: int) -> None:
+    world.create()
+    hosted = world.partition()
+    append(hosted)
+    world.host.end_of_tick()
+
+    def sent(sequence: int) -> tuple[PartitionResult, list[tuple[ErrorCode, int]]]:
+        """A producer's batch, as a request and as a coordinator bring it."""
+        batch = build_batch([(1, b"k", b"v", [])], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        result = PartitionResult(PartitionProduceResponse(index=0))
+        result.hosted = hosted
+        result.base_offset = hosted.append(memoryview(bytearray(batch)), parse_header(batch), world.clock.now_ms())
+        result.required_offset = result.base_offset + 1
+        told: list[tuple[ErrorCode, int]] = []
+        hosted.append_records(batch, lambda code, offset: told.append((code, offset)))
+        return result, told
+
+    world.disk.write_errors = [error]
+    results = [sent(0), sent(0), sent(1), sent(1)]
+    assert [result.base_offset for result, _ in results] == [1, 1, 2, 2], "half of them repeat the other half"
+    world.host.end_of_tick()
+    assert not any(result.written() for result, _ in results)
+    assert {result.answer.error_code for result, _ in results} == {ErrorCode.KAFKA_STORAGE_ERROR}
+    assert [told for _, told in results] == [[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]] * 4
+    assert hosted.log_end_offset == 1
+    assert hosted.log.producer_state.entries == {}, "the next attempt is no repetition"
 
 
 def test_a_disk_that_fails_takes_every_partition_out_of_service(world: World) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from appliance.base.disk import SystemDisk
 from appliance.log.partition_log import PartitionLog
 from appliance.records.control import ABORT, build_marker
 from tests.support.fault_disk import FaultDisk
@@ -138,4 +140,56 @@ def test_a_short_log_of_old_values_is_cut_in_its_first_segment(disk: FaultDisk) 
     log = open_log(DATA, disk=disk)
     values = fill(log, 3)
     log.truncate_to(2)
+    assert [record.value for record in read_all(log)] == values[:2]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 13, 20, 27, 38])
+def test_slices_that_are_on_their_way_keep_their_bytes_when_the_log_is_cut(tmp_path: Path, offset: int) -> None:
+    log = open_log(tmp_path, config_of(segment_bytes=700))
+    for number in range(20):
+        append(log, b"%03d" % number * 10, b"second", leader_epoch=number // 5, timestamp=START_MS + number)
+    slices, at = [], 0
+    while at < 40:
+        piece = log.read(at, 10_000, 40)
+        assert piece is not None
+        slices.append((piece.retain(), os.pread(piece.file_descriptor, piece.length, piece.position)))
+        at = piece.segment.next_offset
+    kept = read_all(log)[: offset // 2 * 2]
+    log.truncate_to(offset)
+    for _ in range(30):
+        append(log, b"quite another record", leader_epoch=9)
+    for piece, before in slices:
+        assert os.pread(piece.file_descriptor, piece.length, piece.position) == before
+        piece.release()
+    assert all(piece.segment.descriptor < 0 for piece, _ in slices if piece.segment not in log.segments)
+    assert read_all(log)[: len(kept)] == kept
+    assert [record.value for record in read_all(log)[len(kept) :]] == [b"quite another record"] * 30
+    assert not list(log.directory.glob("*.tmp"))
+    log.flush()
+    recovery_point = log.recovery_point
+    expected = read_all(log)
+    log.close(clean=False)
+    again = open_log(tmp_path, log.config, recovery_point=recovery_point)
+    assert read_all(again) == expected
+
+
+def test_a_cut_that_cannot_copy_what_is_being_read_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    values = fill(log, 4)
+    piece = log.read(0, 10_000, 4)
+    assert piece is not None
+    piece.retain()
+
+    def refuse(*_: object) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(SystemDisk, "fsync", refuse)
+    with pytest.raises(OSError, match="no"):
+        log.truncate_to(2)
+    monkeypatch.undo()
+    assert [record.value for record in read_all(log)] == values
+    log.truncate_to(2)
+    piece.release()
     assert [record.value for record in read_all(log)] == values[:2]

@@ -215,3 +215,37 @@ def test_a_damaged_snapshot_is_not_believed() -> None:
     for damaged in (b"", content[:-1], content + b"\0", b"\0\2" + content[2:], content[:-1] + b"\7"):
         with pytest.raises(CorruptSnapshot):
             snapshot_from_bytes(damaged)
+
+
+def test_there_is_a_limit_to_the_producers_that_are_remembered() -> None:
+    state = ProducerState(limit=2_000)
+    busy = range(0, 2_000, 500)
+    for number in range(10_000):
+        state.update(header(0, producer=number), number, now_ms=number)
+        for producer in busy:
+            if number > producer:
+                state.update(header(number, producer=producer), number, now_ms=number)
+    assert 1_800 <= len(state) <= 2_000
+    assert set(busy) <= set(state.entries), "those who write stay"
+    assert {9_999, 9_998, 9_990} <= set(state.entries), "and those who came last"
+
+
+def test_an_open_transaction_is_never_forgotten_for_room() -> None:
+    state = ProducerState(limit=20)
+    state.update(header(0, producer=1, transactional=True), 0, now_ms=0)
+    for number in range(2, 500):
+        state.update(header(0, producer=number), number, now_ms=number)
+    assert state.ongoing_transactions == [(1, 0)]
+    assert 1 in state.entries and len(state) <= 20
+
+
+def test_what_was_forgotten_for_a_write_that_failed_does_no_harm() -> None:
+    state = ProducerState(limit=20)
+    for number in range(20):
+        state.update(header(0, producer=number), number, now_ms=number)
+    state.undo.clear()
+    state.update(header(1, producer=0), 20, now_ms=20)
+    state.update(header(0, producer=50), 21, now_ms=21)
+    state.take_back(20)
+    assert 50 not in state.entries
+    assert state.entries[0].last_sequence == 0
