@@ -244,7 +244,7 @@ _STORAGE = (
     row(
         "num.recovery.threads.per.data.dir",
         INT,
-        2,
+        8,
         "Threads for each data directory that recover logs at the start and flush them at the end.",
         low=1,
         importance=HIGH,

@@ -145,6 +145,14 @@ _LIMITS = (
         "How long a fetch session keeps its place after it was used (KIP-227), while others want one.",
         0,
     ),
+    _own(
+        "log.writeback.bytes",
+        INT,
+        8 << 20,
+        "After so many bytes of a segment the kernel is told to write them to the disk, so that it never has to make "
+        "the broker wait; 0 leaves it to itself.",
+        0,
+    ),
     _own("log.stray.keep.ms", LONG, DAY_MS, "How long a log that no topic owns any more is kept.", 0),
     _own(
         "connection.max.in.flight.requests",

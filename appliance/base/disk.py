@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 
 class Disk(Protocol):
@@ -51,6 +52,9 @@ class Disk(Protocol):
     def total_bytes(self, path: Path) -> int:
         """Size of the file system that holds `path`."""
 
+    def start_writeback(self, descriptor: int, position: int, length: int) -> None:
+        """Let the kernel begin to write these dirty pages to the disk. Promises nothing, raises nothing."""
+
 
 class Pages(Protocol):
     """Where pieces of files are read from: a `Disk`, or only what is in memory of one."""
@@ -61,6 +65,22 @@ class Pages(Protocol):
 
 class WouldWait(BlockingIOError):
     """The disk has to be read for this, and whoever asks must not wait for it."""
+
+
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+def _load_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Linux has it, and Python has no name for it. A call through ctypes lets other threads go on meanwhile."""
+    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if function is None:
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    function.restype = ctypes.c_int
+    return cast(Callable[[int, int, int, int], int], function)
+
+
+_sync_file_range = _load_sync_file_range()
 
 
 class SystemDisk:
@@ -122,6 +142,10 @@ class SystemDisk:
     def free_bytes(self, path: Path) -> int:
         stats = os.statvfs(path)
         return stats.f_bavail * stats.f_frsize
+
+    def start_writeback(self, descriptor: int, position: int, length: int) -> None:
+        if _sync_file_range is not None:
+            _sync_file_range(descriptor, position, length, _SYNC_FILE_RANGE_WRITE)
 
     def total_bytes(self, path: Path) -> int:
         stats = os.statvfs(path)

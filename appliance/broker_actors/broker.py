@@ -427,6 +427,7 @@ def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
         producer_id_expiration_ms=config.get("producer.id.expiration.ms"),
         producers_max=config.get("producer.ids.per.partition.max"),
         recovery_threads=config.get("num.recovery.threads.per.data.dir"),
+        writeback_bytes=config.get("log.writeback.bytes"),
     )
     loop = new_event_loop()
     broker = Broker(settings, config, loop, logs, store, handle, clock=clock)

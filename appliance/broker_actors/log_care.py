@@ -27,6 +27,8 @@ FLUSH_LOOK_INTERVAL_MS = 1_000
 """How often logs are asked whether they want a flush (`log.flush.scheduler.interval.ms`, if that is shorter)."""
 UNLINK_INTERVAL_MS = 1_000
 SPACE_INTERVAL_MS = 1_000
+WRITEBACK_INTERVAL_MS = 50
+"""How often the kernel is told of pages to write early: at 1 GB/s, 50 MB gather."""
 FLUSHES_PER_ROUND_MAX = 100
 """Logs that are flushed in one round; the others have their turn in the next."""
 FLUSH_LOOKS_MAX = 2_000
@@ -67,6 +69,7 @@ class LogCare:
         self._every(config.get("producer.id.expiration.check.interval.ms"), self._expire_producers)
         self._every(UNLINK_INTERVAL_MS, self._unlink)
         self._every(SPACE_INTERVAL_MS, self._look_at_space)
+        self._every(WRITEBACK_INTERVAL_MS, self._write_back)
 
     def close(self) -> None:
         self._closed = True
@@ -201,6 +204,13 @@ class LogCare:
 
         if paths:
             self._once_at_a_time("unlink", lambda: self._logs.unlink(paths), done)
+
+    def _write_back(self) -> None:
+        if "writeback" in self._busy:
+            return
+        job = self._logs.files.writeback.take()
+        if job is not None:
+            self._once_at_a_time("writeback", job.run, lambda _: job.release())
 
     def _look_at_space(self) -> None:
         def done(result: list[LogWriteFailed] | Exception) -> None:

@@ -23,6 +23,7 @@ from appliance.log.open_files import OpenFiles
 from appliance.log.producer_state import Producer, ProducerState
 from appliance.log.scan import RELATIVE_OFFSET_MAX
 from appliance.log.segment import KNOWN_BOUNDARIES_MAX, Segment
+from appliance.log.writeback import NEVER
 from appliance.records.batch import BatchHeader
 from appliance.records.control import read_marker
 
@@ -71,6 +72,7 @@ class Appender:
         "_staged",
         "_staged_rolls",
         "_time_index",
+        "_writeback_position",
         "_writev",
         "config",
         "directory",
@@ -118,6 +120,7 @@ class Appender:
         self._roll_timestamp = -1
         self._roll_offset = -1
         self._index_position = 0
+        self._writeback_position = NEVER
 
     def stage(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
         """Give a checked batch its offset and leader epoch, in place, and queue it for `write_staged`.
@@ -259,6 +262,8 @@ class Appender:
         self._index.append(last_offset - base_offset, position)
         self._time_index.append_if_later(self._max_timestamp, self._max_timestamp_offset - base_offset)
         self._index_position = position + self.config.index_interval_bytes
+        if position >= self._writeback_position:
+            self._writeback_position = self._files.writeback.want(self._stage_segment, position)
         if len(self._index) >= self._index_entries_max:
             self._roll_position = 0
 
@@ -358,6 +363,7 @@ class Appender:
         self._max_timestamp, self._max_timestamp_offset = segment.max_timestamp, segment.max_timestamp_offset
         indexed = self._index.positions[-1] if len(self._index) else 0
         self._index_position = indexed + self.config.index_interval_bytes
+        self._writeback_position = self._files.writeback.first_position(segment.size_bytes)
         jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
         self._jitter_ms = int(self._randomness.uniform(0, jitter)) if jitter > 0 else 0
         self._roll_position = -1

@@ -53,6 +53,7 @@ class LogManager:
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         producers_max: int = PRODUCERS_MAX,
         recovery_threads: int = 0,
+        writeback_bytes: int = 0,
         lock: Callable[[Path], DirectoryLock] = DirectoryLock,
     ) -> None:
         """Lock the directories and read what they say about themselves; a new one gets its meta.properties.
@@ -61,6 +62,7 @@ class LogManager:
 
         Args:
             recovery_threads: for each directory, at the start and at the end; 0 does all in the caller's thread.
+            writeback_bytes: after so many bytes of a segment the kernel is to write them; 0 leaves that to itself.
 
         Raises:
             UserError: exit code 3: no folder is usable, or one is locked or belongs to another broker or cluster.
@@ -72,6 +74,7 @@ class LogManager:
         self.not_found: dict[TopicPartition, uuid.UUID] = {}
         """Topic ids of the partitions that were this broker's at the start and of which there was no log."""
         self.files = OpenFiles(disk, max_open_segments)
+        self.files.writeback.step_bytes = writeback_bytes
         self._clock = clock
         self._recovery_threads = recovery_threads
         self._reaper = Reaper(disk)

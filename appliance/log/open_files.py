@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from appliance.base.disk import Disk
 from appliance.log.writeback import WriteBack
+from appliance.log.writeback import WriteBack
 
 if TYPE_CHECKING:
     from appliance.log.segment import Segment
@@ -42,6 +43,7 @@ class OpenFiles:
         self.max_index_bytes = max_index_bytes
         self.is_crowded = False
         """More are open than should be, because they were retained."""
+        self.writeback = WriteBack()
         self.writeback = WriteBack()
         self._open: deque[Segment] = deque()
         self._indexed: deque[Segment] = deque()

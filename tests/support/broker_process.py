@@ -101,6 +101,7 @@ def serve(kind: str, settings: dict[str, Any]) -> None:
         from appliance.broker_actors.broker import run_broker
 
         settings["data_dir"] = Path(settings["data_dir"])
+        settings["log_dirs"] = [Path(folder) for folder in settings.get("log_dirs", ())]
         run_broker(BrokerSettings(**settings), handle)
 
 

@@ -254,6 +254,10 @@ class FaultDisk:
     def total_bytes(self, path: Path) -> int:
         return self.capacity
 
+    def start_writeback(self, descriptor: int, position: int, length: int) -> None:
+        """What it may keep at a power cut is up to chance anyway."""
+        self._call("start_writeback")
+
     # Inside
 
     def _files(self) -> list[Inode]:
