@@ -160,6 +160,13 @@ _LIMITS = (
         256,
         "How many unanswered requests one connection may have before it is read no further.",
     ),
+    _own(
+        "socket.send.buffer.large.bytes",
+        INT,
+        1 << 20,
+        "What the system takes at once of answers to a connection that reads large slices; 0: no more than of others.",
+        0,
+    ),
     _own("background.queue.max", INT, 1_000, "How much work may wait for helper threads before requests are refused."),
     _own(
         "service.restart.backoff.ms",

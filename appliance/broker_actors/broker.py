@@ -398,6 +398,7 @@ def limits_of(config: BrokerConfig) -> Limits:
         connections_max_idle_ms=config.get("connections.max.idle.ms"),
         max_in_flight=config.get("connection.max.in.flight.requests"),
         send_buffer_bytes=config.get("socket.send.buffer.bytes"),
+        large_send_buffer_bytes=config.get("socket.send.buffer.large.bytes"),
         accept_backlog=config.get("socket.listen.backlog.size"),
     )
 

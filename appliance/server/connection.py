@@ -49,6 +49,7 @@ class Connection:
         "_blocked_by",
         "_end",
         "_file_descriptor",
+        "_has_large_buffer",
         "_reading",
         "_socket",
         "_start",
@@ -98,6 +99,7 @@ class Connection:
         self._blocked_by: Pending | None = None
         self._reading = True
         self._writing = False
+        self._has_large_buffer = not 0 <= server.limits.send_buffer_bytes < server.limits.large_send_buffer_bytes
         server.loop.add_reader(self._file_descriptor, self._on_readable)
 
     @property
@@ -381,10 +383,18 @@ class Connection:
         item.position += sent
         item.length -= sent
         if item.length:
-            return False
+            if self._has_large_buffer:
+                return False
+            self._enlarge_buffer()
+            return True
         self._unsent.popleft()
         item.release()
         return True
+
+    def _enlarge_buffer(self) -> None:
+        """The client reads large slices: let the kernel take more of them at once."""
+        self._has_large_buffer = True
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.server.limits.large_send_buffer_bytes)
 
     def _start_writing(self) -> None:
         if not self._writing:

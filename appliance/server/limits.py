@@ -27,6 +27,9 @@ class Limits:
     Bounded, a sendfile hands over pages while they are warm: a fetch runs at more than twice the speed of one into
     the megabytes that the system would give.
     """
+    large_send_buffer_bytes: int = 1 << 20
+    """`socket.send.buffer.large.bytes`: the same for a connection that reads slices larger than that, so that an answer
+    of a megabyte does not need several rounds of the loop; 0 leaves it as it is."""
     accept_backlog: int = 1_024
     accepts_per_event: int = 64
     """Connections accepted before others get their turn."""

@@ -35,6 +35,8 @@ class Load:
     measures: tuple[Measure, ...]
     prepare: tuple[str, ...] = ()
     """Arguments of a produce_load that fills the topic first; its topic is kept for all pairs."""
+    partitions: int = 1
+    """Of its topic."""
     quick: tuple[str, ...] = ()
     """Arguments that come behind in a quick run; the last one of a name wins."""
 
@@ -80,6 +82,15 @@ LOADS = (
         ("--connections", "32", "--depth", "1", "--requests", "200000", "--idempotent", "--acks", "-1"),
         SMALL,
         quick=("--requests", "40000"),
+    ),
+    Load(
+        "partitions-50",
+        "Produce, 50 partitions with one batch of 100 B each per request, acks=1, 8 connections, 1 in flight",
+        "produce_load",
+        ("--connections", "8", "--depth", "1", "--batches", "50", "--requests", "10000"),
+        (REQUESTS_PER_S, P50, P99, CPU_PER_REQUEST),
+        quick=("--requests", "2000"),
+        partitions=50,
     ),
     Load(
         "steady",

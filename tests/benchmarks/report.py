@@ -37,20 +37,35 @@ def table(load: Load, pairs: Sequence[Pair], names: tuple[str, str]) -> str:
     return "\n".join([*head, *(row(measure, pairs) for measure in load.measures)])
 
 
+def memory_table(memory: Sequence[tuple[int, int]], names: tuple[str, str]) -> str:
+    """Memory of all processes of each server, after each load in turn."""
+    rows = [
+        "### Memory of all processes, after the loads above",
+        "",
+        f"| | {names[0]} | {names[1]} | ratio |",
+        "|---|---|---|---|",
+    ]
+    measure = Measure("memory", "MiB", lambda run: run["memory"] / 2**20, digits=0)
+    return "\n".join([*rows, row(measure, [({"memory": theirs}, {"memory": ours}) for theirs, ours in memory])])
+
+
 def section(
     facts: Sequence[tuple[str, str]],
     results: Sequence[tuple[Load, Sequence[Pair]]],
     names: tuple[str, str],
     *,
     quotable: bool,
+    memory: Sequence[tuple[int, int]] = (),
 ) -> str:
-    """The facts of the run and a table per load. `names` are the two servers', in the order of the pairs."""
+    """The facts of the run, a table per load and one of memory. `names` are the two servers', as in the pairs."""
     lines = [BEGIN, ""]
     if not quotable:
         lines += ["**A quick run while developing: too few pairs to quote.**", ""]
     lines += [f"- {name}: {fact}" for name, fact in facts]
     for load, pairs in results:
         lines += ["", table(load, pairs, names)]
+    if memory:
+        lines += ["", memory_table(memory, names)]
     return "\n".join([*lines, "", END])
 
 

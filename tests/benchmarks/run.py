@@ -53,7 +53,7 @@ def run_load(load: Load, servers: Sequence[BenchmarkedServer], pairs: int, *, qu
     kept = f"{load.name}-kept"
     if load.prepare:
         for server in servers:
-            server.create_topic(kept)
+            server.create_topic(kept, load.partitions)
             run_client(server, "produce_load", (*load.prepare, "--topic", kept))
     results: list[Pair] = []
     for number in range(pairs):
@@ -62,7 +62,7 @@ def run_load(load: Load, servers: Sequence[BenchmarkedServer], pairs: int, *, qu
         for side, server in sides if number % 2 == 0 else reversed(sides):
             topic = kept if load.prepare else f"{load.name}-{number}-{side}"
             if not load.prepare:
-                server.create_topic(topic)
+                server.create_topic(topic, load.partitions)
             time.sleep(SETTLE_S)
             run = runs[side] = run_client(server, load.program, (*arguments, "--topic", topic))
             if not load.prepare:
@@ -109,14 +109,12 @@ def machine_facts(pairs: int, began: float) -> list[tuple[str, str]]:
     ]
 
 
-def facts_of(servers: Sequence[BenchmarkedServer], pairs: int, warm: int, began: float) -> list[tuple[str, str]]:
-    held = "; ".join(f"{server.name} {server.memory_bytes() / 2**20:.0f} MiB" for server in servers)
+def facts_of(pairs: int, warm: int, began: float) -> list[tuple[str, str]]:
     return [
         *machine_facts(pairs, began),
         ("Apache Kafka", "4.3.0, one KRaft node, 1 GiB heap, otherwise its defaults"),
         ("appliance", "`appliance up --brokers 1 --runtime local`, otherwise its defaults"),
         ("Warmed with", f"{warm:,} requests each"),
-        ("Memory of all processes at the end", held),
     ]
 
 
@@ -137,10 +135,14 @@ def main() -> int:
     with SideBySide(Kafka, *([] if chosen.kafka_alone else [Appliance])) as servers:
         for server in servers:
             warm_up(server, warm)
-        results = [(load, run_load(load, servers, pairs, quick=chosen.quick)) for load in loads]
-        facts = facts_of(servers, pairs, warm, began)
+        results: list[tuple[Load, list[Pair]]] = []
+        memory: list[tuple[int, int]] = []
+        for load in loads:
+            results.append((load, run_load(load, servers, pairs, quick=chosen.quick)))
+            memory.append((servers[0].memory_bytes(), servers[-1].memory_bytes()))
+        facts = facts_of(pairs, warm, began)
     quotable = pairs >= PAIRS and not chosen.quick and not chosen.kafka_alone
-    text = section(facts, results, (servers[0].name, servers[-1].name), quotable=quotable)
+    text = section(facts, results, (servers[0].name, servers[-1].name), quotable=quotable, memory=memory)
     if chosen.print or chosen.kafka_alone or chosen.only:
         print(text)
     else:

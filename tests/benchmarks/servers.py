@@ -8,6 +8,7 @@ import os
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -68,6 +69,13 @@ def tree_of(pid: int) -> list[int]:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
             queue.extend(map(int, task.read_text().split()))
     return found
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
 
 
 class BenchmarkedServer(ABC):
@@ -162,6 +170,8 @@ class Appliance(BenchmarkedServer):
         self.folder.mkdir(parents=True)
         command = [str(REPO / ".venv" / "bin" / "appliance"), "up", "--brokers", "1", "--runtime", "local"]
         command += ["--data-dir", str(self.folder / "data"), "--port", "0", "--http-port", "0", "--connect-port", "0"]
+        # Numbers are counted and served while they are measured, as Kafka's are.
+        environment = {**os.environ, "APPLIANCE_METRICS_PORT": str(free_port())}
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -169,6 +179,7 @@ class Appliance(BenchmarkedServer):
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=self.folder,
+                env=environment,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )

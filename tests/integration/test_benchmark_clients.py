@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from tests.benchmarks.build import client_program
+from tests.benchmarks.servers import BenchmarkedServer
 from tests.support.kafka_peer import KafkaPeer
 
 pytestmark = pytest.mark.java
@@ -23,13 +24,33 @@ def measured(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
+class Peer(BenchmarkedServer):
+    """The Apache Kafka that runs for all tests."""
+
+    name = "Apache Kafka"
+
+    def __init__(self, peer: KafkaPeer) -> None:
+        self._peer = peer
+        self.port = peer.port
+
+    @property
+    def pid(self) -> int:
+        return self._peer.pid
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def new_topic(peer: KafkaPeer, name: str, partitions: int) -> str:
+    """A topic whose partitions have leaders."""
+    Peer(peer).create_topic(name, partitions)
+    return name
+
+
 @pytest.fixture(scope="module")
 def topic(kafka_peer: KafkaPeer) -> str:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": kafka_peer.bootstrap_servers})
-    admin.create_topics([NewTopic("benchmark-clients", 2, 1)])["benchmark-clients"].result(30)
-    return "benchmark-clients"
+    return new_topic(kafka_peer, "benchmark-clients", 2)
 
 
 def test_every_record_that_is_produced_can_be_drained(kafka_peer: KafkaPeer, topic: str) -> None:
@@ -46,16 +67,25 @@ def test_idempotent_producers_keep_their_sequences(kafka_peer: KafkaPeer, topic:
     assert measured(client(kafka_peer, "produce_load", *load, "--idempotent", "--acks", "-1"))["requests"] == 300
 
 
+def test_one_request_may_carry_batches_for_many_partitions(kafka_peer: KafkaPeer) -> None:
+    new_topic(kafka_peer, "benchmark-batches", 50)
+    load = ("--topic", "benchmark-batches", "--requests", "40", "--batches", "50", "--connections", "2")
+    produced = measured(client(kafka_peer, "produce_load", *load))
+    drained = measured(
+        client(
+            kafka_peer, "fetch_drain", "--topic", "benchmark-batches", "--bytes", str(int(40 * produced["batch_bytes"]))
+        )
+    )
+    assert (produced["requests"], drained["records"]) == (40, 40), "the first partition has one batch of each request"
+
+
 def test_at_a_fixed_rate_the_load_takes_its_time(kafka_peer: KafkaPeer, topic: str) -> None:
     load = ("--topic", topic, "--requests", "500", "--rate", "1000", "--depth", "64")
     assert measured(client(kafka_peer, "produce_load", *load))["seconds"] > 0.49
 
 
 def test_one_record_travels_from_producer_to_consumer(kafka_peer: KafkaPeer) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": kafka_peer.bootstrap_servers})
-    admin.create_topics([NewTopic("benchmark-end-to-end", 1, 1)])["benchmark-end-to-end"].result(30)
+    new_topic(kafka_peer, "benchmark-end-to-end", 1)
     run = measured(client(kafka_peer, "end_to_end", "--topic", "benchmark-end-to-end", "--records", "50"))
     assert 0 < run["p50_us"] < 1e6
 

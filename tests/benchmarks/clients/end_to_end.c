@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
     uint8_t fetch[1024], *answer = malloc(ANSWER_BYTES);
     uint32_t *latencies = malloc((size_t)records * sizeof *latencies);
     size_t batch_at, batch_bytes = (size_t)(put_batch(batch, 1, record_bytes, -1, -1) - batch);
-    size_t produce_bytes = put_produce(produce, produce_version, acks, &topic, batch, batch_bytes, &batch_at);
+    size_t produce_bytes = put_produce(produce, produce_version, acks, &topic, batch, batch_bytes, 1, &batch_at);
     size_t error_at = 4 + 4 + 1 + 4 + 2 + 4 + 1 + topic_bytes(&topic, fetch_version) + 1 + 4;
 
     /* The first record tells where the log ends. */

@@ -194,25 +194,32 @@ static inline uint8_t *put_batch(uint8_t *at, int records, int value_bytes, int6
 
 static inline size_t batch_bound(int records, int value_bytes) { return BATCH_HEADER_BYTES + (size_t)records * (value_bytes + 32); }
 
-/* A Produce request of one batch (versions 9 to 13). `batch_at` tells where the batch lies. */
+#define MAX_BATCHES 126 /* counts that fit into one byte */
+
+/* A Produce request of the same batch for `batches` partitions (versions 9 to 13). `batch_at` tells where the first lies. */
 static inline size_t put_produce(uint8_t *frame, int version, int acks, const struct topic *topic, const uint8_t *batch,
-                                 size_t batch_bytes, size_t *batch_at) {
+                                 size_t batch_bytes, int batches, size_t *batch_at) {
     uint8_t *at = begin_frame(frame, API_PRODUCE, version, 0);
     at = put_uvarint(at, 0);          /* no transactional id */
     at = put16(at, (uint16_t)acks);
     at = put32(at, 30000);            /* timeout_ms */
     at = put_uvarint(at, 2);
     at = put_topic(at, topic, version);
-    at = put_uvarint(at, 2);
-    at = put32(at, (uint32_t)topic->partition);
-    at = put_uvarint(at, batch_bytes + 1);
-    *batch_at = (size_t)(at - frame);
-    at = put_bytes(at, batch, batch_bytes);
-    at = put8(put8(put8(at, 0), 0), 0); /* tags of partition, topic, request */
+    at = put_uvarint(at, (uint64_t)batches + 1);
+    for (int i = 0; i < batches; i++) {
+        at = put32(at, (uint32_t)(topic->partition + i));
+        at = put_uvarint(at, batch_bytes + 1);
+        if (i == 0) *batch_at = (size_t)(at - frame);
+        at = put8(put_bytes(at, batch, batch_bytes), 0); /* tags of the partition */
+    }
+    at = put8(put8(at, 0), 0); /* tags of topic and request */
     return end_frame(frame, at);
 }
 
-/* Where the error code stands in the answer to put_produce, its size field included. */
+/* Index, error code, base offset, append time, log start, no record errors, no message, no tags. */
+#define PRODUCED_PARTITION_BYTES (4 + 2 + 8 + 8 + 8 + 1 + 1 + 1)
+
+/* Where the first error code stands in the answer to put_produce, its size field included. */
 static inline size_t produce_error_at(const struct topic *topic, int version) {
     return 4 + 4 + 1 + 1 + topic_bytes(topic, version) + 1 + 4;
 }

@@ -1,5 +1,7 @@
 /* Produce as fast as a broker answers, or at a fixed rate: one thread, N connections, M requests in flight on each.
  *
+ * With --batches B a request has one batch for each of the partitions 0 to B - 1, else one for one partition.
+ *
  * Every frame is prepared beforehand; between two sends only the correlation id changes, and with --idempotent the
  * sequence and the CRC. Every answer is checked: its error code, its order (correlation ids) and that offsets rise.
  * Without --rate the next request leaves when an answer comes (closed loop). With it requests leave by the clock, and
@@ -21,7 +23,7 @@ struct connection {
     int fd, wants_write, in_flight;
     int32_t next_id, awaited_id;
     int32_t next_sequence;
-    int64_t last_offset;
+    int64_t last_offsets[MAX_BATCHES]; /* by partition, counted from the first of the request */
     uint8_t *frame;             /* the prepared request */
     uint8_t *out;               /* what is not sent yet: at most M frames */
     size_t out_from, out_to;
@@ -34,7 +36,7 @@ struct connection {
 
 static const char *host = "127.0.0.1";
 static int port = 9092, connections = 32, depth = 1, records = 1, record_bytes = 100, acks = 1, version = 12;
-static int partitions = 1, idempotent, max_seconds = 120;
+static int partitions = 1, batches = 1, idempotent, max_seconds = 120;
 static int64_t requests = 100000, rate;
 static struct topic topic = {.name = "benchmark"};
 
@@ -83,14 +85,20 @@ static void queue_request(struct connection *c, int64_t due) {
 }
 
 static void take_answer(struct connection *c, const uint8_t *answer, size_t length, int64_t now) {
-    if (length < c->error_at + 10) die("an answer of %zu bytes is too short", length);
+    if (length < c->error_at + 10 + (size_t)(batches - 1) * PRODUCED_PARTITION_BYTES) die("an answer of %zu bytes is too short", length);
     if ((int32_t)get32(answer + 4) != c->awaited_id)
         die("answer %d came where %d was awaited: out of order", (int32_t)get32(answer + 4), c->awaited_id);
-    int error = get16(answer + c->error_at);
-    int64_t offset = (int64_t)get64(answer + c->error_at + 2);
-    if (error) die("Produce: error %d after %lld requests", (int16_t)error, (long long)done);
-    if (offset < c->last_offset + (c->last_offset < 0 ? 1 : records)) die("offset %lld came after %lld", (long long)offset, (long long)c->last_offset);
-    c->last_offset = offset;
+    for (int i = 0; i < batches; i++) {
+        const uint8_t *at = answer + c->error_at + i * PRODUCED_PARTITION_BYTES;
+        int error = get16(at);
+        int64_t offset = (int64_t)get64(at + 2);
+        uint32_t number = get32(at - 4) - (uint32_t)c->topic.partition;
+        if (error) die("Produce: error %d after %lld requests", (int16_t)error, (long long)done);
+        if (number >= (uint32_t)batches) die("an answer for a partition that was not in the request");
+        int64_t last = c->last_offsets[number];
+        if (offset < last + (last < 0 ? 1 : records)) die("offset %lld came after %lld", (long long)offset, (long long)last);
+        c->last_offsets[number] = offset;
+    }
     latencies[done++] = clamp_ns(now - c->due[c->awaited_id % depth]);
     c->awaited_id++;
     c->in_flight--;
@@ -142,11 +150,11 @@ static void open_connection(struct connection *c, int number) {
     c->topic = topic;
     c->topic.partition = number % partitions;
     c->error_at = produce_error_at(&c->topic, version);
-    c->last_offset = -1;
+    for (int i = 0; i < batches; i++) c->last_offsets[i] = -1;
     uint8_t *batch = malloc(batch_bound(records, record_bytes));
     batch_bytes = (size_t)(put_batch(batch, records, record_bytes, producer_id, producer_epoch) - batch);
-    c->frame = malloc(batch_bytes + 512);
-    frame_bytes = put_produce(c->frame, version, acks, &c->topic, batch, batch_bytes, &batch_at);
+    c->frame = malloc((batch_bytes + 16) * (size_t)batches + 512);
+    frame_bytes = put_produce(c->frame, version, acks, &c->topic, batch, batch_bytes, batches, &batch_at);
     free(batch);
     c->out = malloc(frame_bytes * (size_t)(depth + 1));
     c->in = malloc(RECEIVE_BYTES);
@@ -162,7 +170,8 @@ static void parse_arguments(int argc, char **argv) {
         {"host", 1, 0, 'h'},         {"port", 1, 0, 'p'},    {"topic", 1, 0, 't'},      {"topic-id", 1, 0, 'i'},
         {"connections", 1, 0, 'c'},  {"depth", 1, 0, 'd'},   {"requests", 1, 0, 'n'},   {"records", 1, 0, 'r'},
         {"record-bytes", 1, 0, 'b'}, {"acks", 1, 0, 'a'},    {"version", 1, 0, 'v'},    {"partitions", 1, 0, 'P'},
-        {"rate", 1, 0, 'R'},         {"seconds", 1, 0, 's'}, {"idempotent", 0, 0, 'I'}, {0, 0, 0, 0}};
+        {"rate", 1, 0, 'R'},         {"seconds", 1, 0, 's'}, {"idempotent", 0, 0, 'I'},
+        {"batches", 1, 0, 'B'},      {0, 0, 0, 0}};
     for (int option; (option = getopt_long(argc, argv, "", options, 0)) != -1;) {
         switch (option) {
             case 'h': host = optarg; break;
@@ -180,12 +189,15 @@ static void parse_arguments(int argc, char **argv) {
             case 'R': rate = atoll(optarg); break;
             case 's': max_seconds = atoi(optarg); break;
             case 'I': idempotent = 1; break;
+            case 'B': batches = atoi(optarg); break;
             default: exit(2);
         }
     }
     if (connections < 1 || connections > MAX_CONNECTIONS || depth < 1 || records < 1 || requests < 1 || partitions < 1 ||
         record_bytes < 0 || version < 9 || version > 13 || acks == 0)
         die("arguments out of range (versions 9 to 13, acks 1 or -1, at most %d connections)", MAX_CONNECTIONS);
+    if (batches < 1 || batches > MAX_BATCHES || (batches > 1 && (idempotent || partitions > 1)))
+        die("--batches is at most %d, and goes with neither --idempotent nor --partitions", MAX_BATCHES);
 }
 
 int main(int argc, char **argv) {

@@ -39,6 +39,17 @@ def test_a_quick_run_says_that_it_is_not_to_be_quoted() -> None:
     assert "too few pairs to quote" not in section([], [], ("a", "b"), quotable=True)
 
 
+def test_memory_stands_beside_the_loads_under_which_it_was_held() -> None:
+    told = section(
+        [],
+        [],
+        ("a", "b"),
+        quotable=True,
+        memory=[(400 << 20, 100 << 20), (600 << 20, 120 << 20), (800 << 20, 80 << 20)],
+    )
+    assert "| memory, MiB (lower is better) | 600 (400–800) | 100 (80–120) | 0.20 (0.10–0.25) |" in told
+
+
 def test_a_document_without_the_marks_is_left_alone() -> None:
     with pytest.raises(ValueError, match="no marked section"):
         with_section("nothing here", "new")
