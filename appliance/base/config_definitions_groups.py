@@ -86,7 +86,6 @@ COORDINATOR_CONFIGS = (
         "Replicas of `__consumer_offsets`, at most one a broker.",
         low=1,
         importance=HIGH,
-        no_effect="partitions have one replica for now",
     ),
     row("offsets.topic.segment.bytes", INT, 100 << 20, "Segment size of `__consumer_offsets`.", low=1, importance=HIGH),
     row(

@@ -35,7 +35,8 @@ class InternalTopics:
             waiting.append(done)
             return
         self._waiting[name] = [done]
-        request = CreateTopicsRequest(topics=[internal_topic(name, self._broker.config)])
+        topic = internal_topic(name, self._broker.config, len(self._broker.image.brokers))
+        request = CreateTopicsRequest(topics=[topic])
         self._broker.controller.call(request, lambda response: self._created(name, response))
 
     def _created(self, name: str, response: object) -> None:
@@ -53,17 +54,23 @@ class InternalTopics:
             done(error)
 
 
-def internal_topic(name: str, config: BrokerConfig) -> CreatableTopic:
-    """Partitions and configs of a topic of our own, as Kafka gives them. Compacted topics are never tiered."""
+INTERNAL_REPLICAS = 3
+
+
+def internal_topic(name: str, config: BrokerConfig, brokers: int) -> CreatableTopic:
+    """Partitions and configs of a topic of our own, as Kafka gives them. Compacted topics are never tiered.
+
+    `brokers`: how many are registered; there are never more replicas than that, so that small clusters work, too.
+    """
     configs = {"cleanup.policy": "compact", "compression.type": "producer"}
-    partitions = -1
+    partitions, replicas = -1, INTERNAL_REPLICAS
     if name == CONSUMER_OFFSETS:
         partitions = config.get("offsets.topic.num.partitions")
+        replicas = config.get("offsets.topic.replication.factor")
         configs["segment.bytes"] = str(config.get("offsets.topic.segment.bytes"))
     return CreatableTopic(
         name=name,
         num_partitions=partitions,
-        # One replica, until partitions can have more.
-        replication_factor=1,
+        replication_factor=max(1, min(replicas, brokers)),
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
     )

@@ -11,7 +11,7 @@ import sys
 import typer
 
 from appliance.base.errors import KafkaError, UserError
-from appliance.cli import consume, produce, status, tier, topics, up
+from appliance.cli import cluster, consume, produce, status, tier, topics, up
 
 app = typer.Typer(
     name="appliance",
@@ -28,6 +28,7 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("status")(status.status)
 app.add_typer(tier.app, name="tier")
+app.add_typer(cluster.app, name="cluster")
 
 EXIT_FAILED = 1
 

@@ -15,7 +15,7 @@ from appliance.cli.produce import _key_and_value, _lines_of
 from tests.support.repo import REPO
 from tests.support.running import python_environment
 
-COMMANDS = ("up", "topics", "produce", "consume", "status", "tier")
+COMMANDS = ("up", "topics", "produce", "consume", "status", "tier", "cluster")
 
 
 def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
