@@ -46,6 +46,8 @@ class DataDirectories:
 
     def refusal_of(self, log: PartitionLog) -> str:
         """Why nothing is written to the log now (a full disk); empty while it may be."""
+        if len(self._refusals) == 1:
+            return next(iter(self._refusals.values()))
         return self._refusals[log.directory.parent]
 
     def write_failed(self, error: LogWriteFailed, partitions: Iterable[InDirectory]) -> None:

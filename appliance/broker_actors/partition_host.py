@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
@@ -65,6 +66,8 @@ OnLeadership = Callable[[HostedPartition, bool], None]
 
 OPENERS = 4
 """Helper threads that open logs side by side."""
+OPENED_AT_A_TIME = 64
+"""So many partitions are taken over before the loop has its turn again."""
 OPEN_RETRY_MS = 1_000
 
 
@@ -117,6 +120,8 @@ class PartitionHost:
         self._advanced: dict[HostedPartition, None] = {}
         """Partitions whose high watermark followers have moved in this tick."""
         self._opening: set[tuple[uuid.UUID, int]] = set()
+        self._unopened: deque[tuple[TopicState, PartitionState]] = deque()
+        self._openers = 0
         self._on_leadership: dict[str, list[OnLeadership]] = {}
         self._watchers: list[tuple[Callable[[HostedPartition], None], Callable[[HostedPartition], None]]] = []
         self._on_opened: Callable[[], None] = lambda: None
@@ -397,9 +402,20 @@ class PartitionHost:
     # Opening and removing
 
     def _open(self, wanted: list[tuple[TopicState, PartitionState]]) -> None:
-        """Open or create logs in helper threads: each costs some flushes, which go faster side by side."""
-        for begin in range(min(OPENERS, len(wanted))):
-            self._open_in_a_thread(wanted[begin::OPENERS])
+        """Open or create logs in helper threads, some at a time: those that are open serve while others are opened."""
+        self._unopened.extend(wanted)
+        at_a_time = max(1, min(OPENED_AT_A_TIME, len(self._unopened) // OPENERS))
+        while self._unopened and self._openers < OPENERS:
+            self._open_some(at_a_time)
+
+    def _open_some(self, count: int) -> None:
+        self._openers += 1
+        self._open_in_a_thread([self._unopened.popleft() for _ in range(min(count, len(self._unopened)))])
+
+    def _opener_is_free(self) -> None:
+        self._openers -= 1
+        if self._unopened:
+            self._open_some(OPENED_AT_A_TIME)
 
     def _open_in_a_thread(self, wanted: list[tuple[TopicState, PartitionState]]) -> None:
         configs = {state.topic_id: self._topic_configs.of(state.configs, self.config) for state, _ in wanted}
@@ -416,12 +432,15 @@ class PartitionHost:
 
         def done(opened: list[PartitionLog | Exception] | Exception) -> None:
             logs = [opened] * len(wanted) if isinstance(opened, Exception) else opened
-            for (state, partition), log in zip(wanted, logs, strict=True):
-                if isinstance(log, Exception):
-                    self._not_opened(state, partition, log)
-                else:
-                    self._opening.discard((state.topic_id, partition.partition))
-                    self._opened(state, partition.partition, log)
+            try:
+                for (state, partition), log in zip(wanted, logs, strict=True):
+                    if isinstance(log, Exception):
+                        self._not_opened(state, partition, log)
+                    else:
+                        self._opening.discard((state.topic_id, partition.partition))
+                        self._opened(state, partition.partition, log)
+            finally:
+                self._opener_is_free()
             self._on_opened()
 
         self._background.run(work, done)
@@ -444,7 +463,7 @@ class PartitionHost:
             present = self.image.topics_by_id.get(state.topic_id)
             if present is not None and wanted is not None and self.broker_id in wanted.replicas:
                 self._opening.add(key)
-                self._open_in_a_thread([(present, wanted)])
+                self._open([(present, wanted)])
 
         self._background.schedule(OPEN_RETRY_MS, again)
 

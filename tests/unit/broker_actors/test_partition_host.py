@@ -10,9 +10,10 @@ import pytest
 from appliance.base.config import BrokerConfig
 from appliance.base.disk import SystemDisk
 from appliance.base.errors import ErrorCode
+from appliance.broker_actors import log_care
 from appliance.broker_actors.hosted_partition import HostedPartition
-from appliance.broker_actors.log_care import LogCare, retain
-from appliance.broker_actors.partition_host import PartitionHost
+from appliance.broker_actors.log_care import FLUSH_LOOK_INTERVAL_MS, LogCare, retain
+from appliance.broker_actors.partition_host import OPENED_AT_A_TIME, OPENERS, PartitionHost
 from appliance.controller.delta import MetadataDelta
 from appliance.controller.image import MetadataImage
 from appliance.controller.records import (
@@ -329,6 +330,33 @@ def test_a_topic_created_again_while_the_old_one_was_being_opened_is_opened_in_t
     assert world.partition().topic_id == again
     assert world.partition().log.topic_id == again
     assert world.partition().refusal() == ErrorCode.NONE
+
+
+def test_partitions_serve_while_others_are_still_being_opened(tmp_path: Path) -> None:
+    world = World(tmp_path, later=True)
+    world.create(OPENERS * OPENED_AT_A_TIME * 2)
+    assert len(world.background.waiting) == OPENERS, "no more jobs than helper threads for it"
+    work, done = world.background.waiting.pop(0)
+    done(work())
+    assert [hosted.refusal() for hosted in world.host] == [ErrorCode.NONE] * OPENED_AT_A_TIME
+    assert world.host.is_opening
+    world.background.do_work()
+    assert not world.host.is_opening
+    assert len(list(world.host)) == OPENERS * OPENED_AT_A_TIME * 2
+
+
+def test_many_logs_take_turns_to_be_asked_for_a_flush(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_care, "FLUSH_LOOKS_MAX", 10)
+    care = LogCare(world.host, world.logs, world.config, world.clock, world.background)
+    care.start()
+    world.create(30)
+    for number in range(30):
+        append(world.partition(number))
+        world.host.end_of_tick()
+        world.partition(number).log.roll(world.clock.now_ms())
+    for flushed in (10, 20, 30):
+        world.background.advance(FLUSH_LOOK_INTERVAL_MS)
+        assert sum(hosted.log.recovery_point for hosted in world.host) == flushed
 
 
 def test_logs_that_no_topic_owns_are_put_away(tmp_path: Path) -> None:
