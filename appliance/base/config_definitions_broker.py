@@ -146,6 +146,12 @@ _SERVER = (
         "Size of a socket's send buffer; -1 leaves it to the operating system.",
         importance=HIGH,
     ),
+    row(
+        "queued.max.request.bytes",
+        LONG,
+        256 << 20,
+        "Memory for requests that are being received, of all connections together; below 0: no limit.",
+    ),
     row("queued.max.requests", INT, 500, "How many requests may wait.", low=1, importance=HIGH, no_effect=_ONE_LOOP),
     row("num.io.threads", INT, 8, "Threads that handle requests.", low=1, importance=HIGH, no_effect=_ONE_LOOP),
     row(

@@ -34,6 +34,9 @@ DIFFERENT_DEFAULTS: dict[str, Difference] = {
     "num.recovery.threads.per.data.dir": Difference(
         "2", "A flush waits for the disk and needs no core: eight side by side end a broker four times as soon."
     ),
+    "queued.max.request.bytes": Difference(
+        "-1", "A broker's memory has a limit, whatever its clients send; one frame is always admitted."
+    ),
     "process.roles": Difference("required", "`appliance up` decides what a process is."),
 }
 """By key."""

@@ -397,6 +397,7 @@ def limits_of(config: BrokerConfig) -> Limits:
         max_connections_per_ip=config.get("max.connections.per.ip"),
         connections_max_idle_ms=config.get("connections.max.idle.ms"),
         max_in_flight=config.get("connection.max.in.flight.requests"),
+        queued_request_bytes=config.get("queued.max.request.bytes"),
         send_buffer_bytes=config.get("socket.send.buffer.bytes"),
         large_send_buffer_bytes=config.get("socket.send.buffer.large.bytes"),
         accept_backlog=config.get("socket.listen.backlog.size"),

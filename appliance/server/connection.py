@@ -51,8 +51,10 @@ class Connection:
         "_file_descriptor",
         "_has_large_buffer",
         "_reading",
+        "_reserved",
         "_socket",
         "_start",
+        "_starved",
         "_unsent",
         "_writing",
         "answers",
@@ -93,6 +95,10 @@ class Connection:
         """Slices of it may be kept until the end of the tick, after `hold`."""
         self._start = 0
         self._end = 0
+        self._reserved = 0
+        """What the receive buffer may have beyond its first size."""
+        self._starved = False
+        """Whether a frame waits until others have given such memory back."""
         self.answers: list[bytes | LateAnswer | Pending] = []
         """In the order of the requests. Raw handlers append late answers to it, after `hold`."""
         self._unsent: deque[OutputItem] = deque()
@@ -178,6 +184,8 @@ class Connection:
             return
         if position == end:
             self._start = self._end = 0
+            if self._reserved:
+                self._share_memory()
         else:
             self._make_room(wanted)
 
@@ -188,6 +196,11 @@ class Connection:
         left = end - start
         if end < size and start + wanted <= size:
             # The frame's rest fits behind what is there. (`wanted` is 0 where whole frames wait their turn.)
+            return
+        if wanted > size and not self._reserve(wanted):
+            self._starved = True
+            self._pause_reading()
+            self.server.starved.append(self)
             return
         if wanted > size:
             # Doubling, not the frame's size at once: a size field alone must not cost memory.
@@ -203,13 +216,42 @@ class Connection:
             self.buffer[:left] = self.buffer[start:end]
         self._start, self._end = 0, left
 
+    def _reserve(self, wanted: int) -> bool:
+        """Whether a frame of this size may be received: all of it, or two that grow could wait for each other."""
+        size = len(self.buffer)
+        while size < wanted:
+            size *= 2
+        more = size - self.server.limits.receive_buffer_bytes - self._reserved
+        if more > 0:
+            if not self.server.reserve(more):
+                return False
+            self._reserved += more
+        return True
+
+    def _share_memory(self) -> None:
+        """Others wait for memory, and this connection's large buffer is empty."""
+        if self.server.starved:
+            self.shrink_if_idle()
+
+    def fed(self) -> bool:
+        """Others gave memory back: go on with the frame that waited for it, unless that is still too little."""
+        if self.closed:
+            return True
+        size, *_ = _unpack_frame_start(self.buffer, self._start)
+        if not self._reserve(4 + size):
+            return False
+        self._starved = False
+        self._handle_frames()
+        self._resume_reading()
+        return True
+
     def _pause_reading(self) -> None:
         if self._reading:
             self._reading = False
             self.server.loop.remove_reader(self._file_descriptor)
 
     def _resume_reading(self) -> None:
-        if not self._reading and not self.closed:
+        if not self._reading and not self.closed and not self._starved:
             self._reading = True
             self.server.loop.add_reader(self._file_descriptor, self._on_readable)
 
@@ -226,6 +268,11 @@ class Connection:
         if self._end == 0 and not self.held and len(self.buffer) > size:
             self.buffer = bytearray(size)
             self.view = memoryview(self.buffer)
+            self._give_back()
+
+    def _give_back(self) -> None:
+        reserved, self._reserved = self._reserved, 0
+        self.server.give_back(reserved)
 
     # Out
 
@@ -271,6 +318,8 @@ class Connection:
         if self._end and not self.closed:
             if self._start == self._end:
                 self._start = self._end = 0
+                if self._reserved:
+                    self._share_memory()
             else:
                 self._handle_frames()
             if not self._reading and self._end < len(self.buffer):
@@ -428,6 +477,8 @@ class Connection:
             loop.remove_writer(self._file_descriptor)
         self._socket.close()
         self.server.connection_closed(self)
+        if self._reserved:
+            self._give_back()
         _release(self._unsent)
         self._unsent.clear()
         answers, self.answers = self.answers, []

@@ -21,6 +21,9 @@ class Limits:
     """Unanswered requests of one connection, after which no more of its frames are read."""
     receive_buffer_bytes: int = 65_536
     """First size of a connection's receive buffer; it grows up to the frame that arrives and shrinks when idle."""
+    queued_request_bytes: int = 268_435_456
+    """`queued.max.request.bytes`: memory of all receive buffers together beyond their first size; a frame that finds no
+    room waits in the kernel, but for one at a time, which is always admitted. Below 0: no limit."""
     send_buffer_bytes: int = 102_400
     """`socket.send.buffer.bytes`: what the kernel takes of a connection's answers at once; -1 leaves it to the system.
 

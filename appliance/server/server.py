@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,6 +48,10 @@ class Server:
         self.connections: dict[Connection, None] = {}
         self.touched: list[Connection] = []
         """Connections with something to do at the end of the tick."""
+        self.starved: deque[Connection] = deque()
+        """Connections with a frame that finds no memory, first come first served."""
+        self.request_bytes = 0
+        """Memory of receive buffers beyond their first size: there, or promised to frames that have begun."""
         self.tick_scheduled = False
         self.now_ms = self.clock.now_ms()
         """Wall-clock time when this tick began."""
@@ -67,6 +72,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._by_ip: dict[str, int] = {}
         self._closed = False
+        self._feeding = False
         self._sweep_timer = background.schedule(_SWEEP_INTERVAL_MS, self._sweep)
 
     def listen(self, host: str, port: int) -> int:
@@ -121,6 +127,29 @@ class Server:
         self.connections_accepted += 1
         self.now_ms = self.clock.now_ms()
         self.connections[Connection(self, sock, f"{host}:{port}", host)] = None
+
+    def reserve(self, size: int) -> bool:
+        """Whether so much more memory may be used for requests. One frame at a time is admitted in any case."""
+        limit = self.limits.queued_request_bytes
+        if 0 <= limit < self.request_bytes + size and self.request_bytes:
+            for connection in self.connections:
+                connection.shrink_if_idle()
+            if limit < self.request_bytes + size and self.request_bytes:
+                return False
+        self.request_bytes += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """So much memory for requests is free again."""
+        self.request_bytes -= size
+        if size and self.starved and not self._feeding:
+            self._feeding = True
+            self.loop.call_soon(self._feed)
+
+    def _feed(self) -> None:
+        self._feeding = False
+        while self.starved and self.starved[0].fed():
+            self.starved.popleft()
 
     def connection_closed(self, connection: Connection) -> None:
         del self.connections[connection]

@@ -13,10 +13,12 @@ from types import FrameType
 from typing import Any
 
 import appliance
+from appliance.server.connection import Connection
+from appliance.server.server import Server
 
 _ROOT = str(Path(appliance.__file__).parent)
-_TIMERS = ("timers.py", "broker_metrics.py", "log_care.py", "clock.py", "controller_heartbeat.py", "controller_line.py")
-"""What runs by the clock on the same loop, and not for a request. (A request asks the clock once a tick.)"""
+_ROADS = (Connection._on_readable.__code__, Connection._on_writable.__code__, Server._tick.__code__)
+"""Where the loop begins with something that a client sent; what runs by the clock is not counted."""
 _NOT_SYSTEM_CALLS = frozenset({"urandom", "fspath", "fsencode", "fsdecode", "fileno"})
 
 
@@ -26,6 +28,7 @@ class CallCounter:
     def __init__(self, thread_name: str) -> None:
         self._thread_name = thread_name
         self._is_counting = False
+        self._depth = 0
         self.calls: Counter[str] = Counter()
         """By function."""
         self.system_calls: Counter[str] = Counter()
@@ -55,17 +58,16 @@ class CallCounter:
         sys.setprofile(self._event if is_wanted else None)
 
     def _event(self, frame: FrameType, event: str, argument: Any) -> None:
-        if not self._is_counting:
-            return
         if event == "call":
             code = frame.f_code
-            if (
-                code.co_filename.startswith(_ROOT)
-                and not code.co_filename.endswith(_TIMERS)
-                and "/tiering/" not in code.co_filename
-            ):
+            if code in _ROADS:
+                self._depth += 1
+            if self._is_counting and self._depth and code.co_filename.startswith(_ROOT):
                 self.calls[f"{code.co_filename[len(_ROOT) + 1 :]}:{code.co_qualname}"] += 1
-        elif event == "c_call":
+        elif event == "return":
+            if frame.f_code in _ROADS:
+                self._depth -= 1
+        elif event == "c_call" and self._is_counting and self._depth:
             is_one = argument.__module__ == "posix" or isinstance(getattr(argument, "__self__", None), socket.socket)
             if is_one and argument.__name__ not in _NOT_SYSTEM_CALLS:
                 self.system_calls[argument.__name__] += 1

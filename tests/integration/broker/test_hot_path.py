@@ -37,19 +37,19 @@ class Budget:
 BUDGETS = {
     # recv, writev, send; the calls are readable → frames → raw produce → append → stage, then the tick: hook → write →
     # advance → wake, end of tick → late answer → send.
-    "produce": Budget(calls=25.2, system_calls=3),
+    "produce": Budget(calls=30.2, system_calls=3),
     # Eight requests in one segment: one recv, one writev, one send.
-    "produce, 8 in flight": Budget(calls=7.0, system_calls=0.375),
+    "produce, 8 in flight": Budget(calls=7.6, system_calls=0.375),
     # The same with a producer id: its state is checked and kept.
-    "produce, idempotent": Budget(calls=27.2, system_calls=3),
+    "produce, idempotent": Budget(calls=32.2, system_calls=3),
     # The long way: decoded, and checked partition by partition. 50 writev; recv and send.
-    "produce, 50 partitions": Budget(calls=1692, system_calls=52),
+    "produce, 50 partitions": Budget(calls=1846, system_calls=52),
     # recv, preadv of a small piece, send.
-    "fetch, small": Budget(calls=87, system_calls=4),
+    "fetch, small": Budget(calls=93, system_calls=4),
     # recv; preadv to find the batch's end and to see that the pages are cached; send with MSG_MORE, sendfile.
-    "fetch, 60 kB": Budget(calls=105, system_calls=8),
+    "fetch, 60 kB": Budget(calls=111, system_calls=8),
     # recv, send: nothing is read for those that did not change.
-    "fetch, session with 200 idle partitions": Budget(calls=48, system_calls=2),
+    "fetch, session with 200 idle partitions": Budget(calls=54, system_calls=2),
 }
 
 
@@ -92,7 +92,7 @@ def encoded(request: object, version: int) -> bytes:
 
 
 def check(name: str, counter: CallCounter, run: Callable[[], object], requests: int) -> None:
-    """The least of three runs: what happens by the clock on the same loop must not count."""
+    """The least of three runs: now and then the kernel hands a request over in two pieces."""
     calls, system_calls = float("inf"), float("inf")
     for _ in range(3):
         with counter.counting():
@@ -101,12 +101,12 @@ def check(name: str, counter: CallCounter, run: Callable[[], object], requests: 
         system_calls = min(system_calls, sum(counter.system_calls.values()) / requests)
     most = counter.calls.most_common(40), counter.system_calls.most_common(10)
     budget = BUDGETS[name]
-    assert calls <= 1.01 * budget.calls + 0.1, (name, calls, most)
+    assert calls <= 1.01 * budget.calls, (name, calls, most)
     assert system_calls <= 1.01 * budget.system_calls, (name, system_calls, most)
     if sys.version_info[:2] == (3, 11):
         # Later versions of Python make fewer calls (comprehensions are none there).
-        assert calls >= 0.95 * budget.calls, f"{name}: {calls} calls a request; commit the fall"
-    assert system_calls >= 0.95 * budget.system_calls, f"{name}: {system_calls} system calls; commit the fall"
+        assert calls >= 0.97 * budget.calls, f"{name}: {calls} calls a request; commit the fall"
+    assert system_calls >= 0.97 * budget.system_calls, f"{name}: {system_calls} system calls; commit the fall"
 
 
 def warmed(client: Client, frames: list[bytes]) -> None:

@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -93,6 +93,56 @@ def test_a_frame_larger_than_the_first_buffer_is_read(echo: ServerThread) -> Non
             sock.sendall(struct.pack(">i", len(frame) - 4 + len(padding)) + frame[4:] + padding)
             _, response = decode_response(MetadataResponse, receive_frame(sock), VERSION)
             assert response.cluster_id == client_id
+
+
+def wait_until(server: ServerThread, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not server.on_loop(holds):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def padded(frame: bytes, size: int) -> bytes:
+    """A frame with so many bytes behind its body, which are ignored."""
+    return struct.pack(">i", len(frame) - 4 + size) + frame[4:] + b"\0" * size
+
+
+def test_frames_of_all_connections_share_a_limit_of_memory() -> None:
+    limit = 3_000_000
+    with server_with(lambda _, request: answer(request), queued_request_bytes=limit) as server, ExitStack() as stack:
+        socks = [stack.enter_context(server.connect()) for _ in range(4)]
+        frames = [padded(metadata_request(number), 1_200_000) for number in range(4)]
+        # Each grows to two megabytes: the first is admitted, the others wait in the kernel.
+        for sock, frame in zip(socks, frames, strict=True):
+            sock.sendall(frame[:100_000])
+        wait_until(server, lambda: len(server.server.starved) == 3)
+        assert server.on_loop(lambda: server.server.request_bytes) <= limit
+        # A small request of a fifth connection is none of their business.
+        with server.connect() as other:
+            other.sendall(metadata_request(9))
+            assert correlation_id_of(receive_frame(other)) == 9
+        for number, (sock, frame) in enumerate(zip(socks, frames, strict=True)):
+            rest = threading.Thread(target=sock.sendall, args=(frame[100_000:],))
+            rest.start()
+            assert correlation_id_of(receive_frame(sock)) == number
+            rest.join(WAIT_S)
+    assert server.server.request_bytes == 0
+
+
+def test_who_waits_for_memory_gets_it_when_another_connection_ends() -> None:
+    with (
+        server_with(lambda _, request: answer(request), queued_request_bytes=1_000_000) as server,
+        server.connect() as first,
+        server.connect() as second,
+    ):
+        first.sendall(padded(metadata_request(1), 5_000_000)[:100_000])
+        wait_until(server, lambda: server.server.request_bytes > 0)
+        frame = padded(metadata_request(2), 5_000_000)
+        second.sendall(frame[:100_000])
+        wait_until(server, lambda: len(server.server.starved) == 1)
+        first.close()
+        second.sendall(frame[100_000:])
+        assert correlation_id_of(receive_frame(second)) == 2
 
 
 def test_an_idle_connection_gives_its_large_buffer_back(echo: ServerThread) -> None:
