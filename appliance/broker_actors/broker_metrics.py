@@ -47,6 +47,7 @@ def numbers_of(broker: Broker) -> BrokerNumbers:
     produce = APIS[ApiKey.PRODUCE].name
     requests[produce] = requests.get(produce, 0) + server.fast_requests
     connections = list(server.connections)
+    any_damage = not broker.logs.files.damage.is_empty
     return BrokerNumbers(
         broker_id=broker.broker_id,
         requests=requests,
@@ -64,7 +65,7 @@ def numbers_of(broker: Broker) -> BrokerNumbers:
         tiering_waiting_bytes=sum(row.waiting_bytes for row in broker.tiering.status()),
         has_lease=broker.partitions.serving,
         cleaner=_cleaner_numbers(broker),
-        partitions=[_numbers_of(hosted) for hosted in _partitions(broker)],
+        partitions=[_numbers_of(hosted, any_damage) for hosted in _partitions(broker)],
         directories=_directories(broker),
         unavailable_partitions=len(broker.partitions.directories.unavailable),
     )
@@ -109,7 +110,7 @@ def _partitions(broker: Broker) -> list[HostedPartition]:
     return [hosted for topic in topics for hosted in list(topic.partitions.values())]
 
 
-def _numbers_of(hosted: HostedPartition) -> PartitionNumbers:
+def _numbers_of(hosted: HostedPartition, any_damage: bool) -> PartitionNumbers:
     return PartitionNumbers(
         topic=hosted.topic,
         partition=hosted.partition,
@@ -121,4 +122,5 @@ def _numbers_of(hosted: HostedPartition) -> PartitionNumbers:
         tiered_end=hosted.tiered_end,
         records_in=hosted.records_in,
         bytes_in=hosted.bytes_in,
+        damaged_offsets=sum(end - start for start, end, *_ in hosted.log.damage) if any_damage else 0,
     )

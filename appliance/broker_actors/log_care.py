@@ -17,6 +17,7 @@ from appliance.base.config_definitions_topic import MAX_LONG
 from appliance.base.errors import KafkaError
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.broker_actors.partition_host import PartitionHost
+from appliance.log.damage import DamagedRange, damaged_ranges
 from appliance.log.errors import LogWriteFailed
 from appliance.log.flush import Flush
 from appliance.log.log_manager import LogManager
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 FLUSH_LOOK_INTERVAL_MS = 1_000
 """How often logs are asked whether they want a flush (`log.flush.scheduler.interval.ms`, if that is shorter)."""
 UNLINK_INTERVAL_MS = 1_000
+DAMAGE_INTERVAL_MS = 500
 SPACE_INTERVAL_MS = 1_000
 WRITEBACK_INTERVAL_MS = 50
 """How often the kernel is told of pages to write early: at 1 GB/s, 50 MB gather."""
@@ -70,6 +72,7 @@ class LogCare:
         self._every(UNLINK_INTERVAL_MS, self._unlink)
         self._every(SPACE_INTERVAL_MS, self._look_at_space)
         self._every(WRITEBACK_INTERVAL_MS, self._write_back)
+        self._every(DAMAGE_INTERVAL_MS, self._look_at_damage)
 
     def close(self) -> None:
         self._closed = True
@@ -211,6 +214,26 @@ class LogCare:
         job = self._logs.files.writeback.take()
         if job is not None:
             self._once_at_a_time("writeback", job.run, lambda _: job.release())
+
+    def _look_at_damage(self) -> None:
+        """Find out which offsets are lost in segments that a read has found damaged."""
+        book = self._logs.files.damage
+        if "damage" in self._busy or not book.has_suspects:
+            return
+        segments = book.take_suspects()
+        for segment in segments:
+            segment.retain()
+
+        def done(results: list[list[DamagedRange]] | Exception) -> None:
+            for segment in segments:
+                segment.release()
+            if isinstance(results, Exception):
+                _log.error("damaged segments could not be looked into: %s", results)
+                return
+            for segment, ranges in zip(segments, results, strict=True):
+                book.found(segment, ranges)
+
+        self._once_at_a_time("damage", lambda: [damaged_ranges(segment) for segment in segments], done)
 
     def _look_at_space(self) -> None:
         def done(result: list[LogWriteFailed] | Exception) -> None:

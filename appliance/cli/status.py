@@ -52,6 +52,7 @@ def status(
             "controller": controller,
             "directories": _directories(answers),
             "offline": _offline(answers),
+            "damage": _damage(answers),
             "tiering": _tiering(answers),
             "topics": len(cluster.topics),
             "partitions": sum(len(topic.partitions) for topic in cluster.topics.values()),
@@ -159,6 +160,11 @@ def _disk_problems(document: dict[str, Any]) -> list[str]:
         f"{row['topic']}-{row['partition']} is out of service on broker {row['broker_id']}: {row['reason']}"
         for row in document["offline"]
     ]
+    partitions += [
+        f"{row['topic']}-{row['partition']}: offsets {row['start_offset']} to {row['end_offset'] - 1} cannot be read "
+        f"on broker {row['broker_id']}: {row['reason']}"
+        for row in document["damage"]
+    ]
     more = len(partitions) - OFFLINE_SHOWN_MAX
     return [*directories, *partitions[:OFFLINE_SHOWN_MAX], *([f"and {more} more partitions"] if more > 0 else [])]
 
@@ -192,6 +198,22 @@ def _object_store(client: Client, cluster: ClusterMetadata) -> str | None:
     resource = ConfigResource(BROKER_RESOURCE, str(min(cluster.brokers)))
     entry = client.describe_configs([resource], ["object.store.url"])[resource].get("object.store.url")
     return entry.value if entry is not None else None
+
+
+def _damage(answers: dict[int, BrokerStatusResponse]) -> list[dict[str, Any]]:
+    """Offsets that brokers cannot read from their disks."""
+    return [
+        {
+            "topic": row.topic,
+            "partition": row.partition,
+            "broker_id": broker_id,
+            "start_offset": row.start_offset,
+            "end_offset": row.end_offset,
+            "reason": row.reason,
+        }
+        for broker_id, answer in answers.items()
+        for row in answer.damage
+    ]
 
 
 def _problems(cluster: ClusterMetadata, controller: dict[str, Any] | None, tiering: list[dict[str, Any]]) -> list[str]:

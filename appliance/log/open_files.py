@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.base.disk import Disk
-from appliance.log.writeback import WriteBack
+from appliance.log.damage import DamageBook
 from appliance.log.writeback import WriteBack
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class OpenFiles:
         self.is_crowded = False
         """More are open than should be, because they were retained."""
         self.writeback = WriteBack()
-        self.writeback = WriteBack()
+        self.damage = DamageBook()
         self._open: deque[Segment] = deque()
         self._indexed: deque[Segment] = deque()
         self._index_bytes = 0

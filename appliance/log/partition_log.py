@@ -33,6 +33,7 @@ from appliance.log.checkpoints import (
     write_partition_metadata,
 )
 from appliance.log.compacted_log import CompactedLog
+from appliance.log.damage import DamagedRange
 from appliance.log.errors import LogWriteFailed, OffsetOutOfRange
 from appliance.log.flush import Flush
 from appliance.log.indexes import AbortedTransaction
@@ -218,6 +219,11 @@ class PartitionLog(CompactedLog):
     def local_log_start_offset(self) -> int:
         """The first offset that can be read from this disk."""
         return max(self.log_start_offset, self.segments[0].base_offset)
+
+    @property
+    def damage(self) -> list[DamagedRange]:
+        """Offsets that are known to be unreadable."""
+        return [each for segment in self.segments if segment.is_damaged for each in segment.damage]
 
     @property
     def size_bytes(self) -> int:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from appliance.base.disk import Pages
 from appliance.log.open_files import SegmentGone
 from appliance.log.segment import LogSlice, Segment
+from appliance.records.batch import check_batch
+from appliance.records.errors import CorruptBatch
 from appliance.records.reader import read_records
 
 REPLACED_TRIES_MAX = 100
@@ -49,10 +51,15 @@ def read_slice(
     number = last if offset >= segment.base_offset else segment_at(segments, offset)
     while number <= last and segments[number].base_offset < max_offset:
         segment = segments[number]
-        position = segment.position_of(offset, pages)
-        end = segment.size_bytes if max_offset >= segment.next_offset else segment.position_of(max_offset, pages)
+        try:
+            position = segment.position_of(offset, pages)
+            end = segment.size_bytes if max_offset >= segment.next_offset else segment.position_of(max_offset, pages)
+            if position < end:
+                cut = segment.end_of_slice(position, position + max_bytes, end, min_one_batch, pages)
+        except CorruptBatch:
+            segment.suspect_damage()
+            raise
         if position < end:
-            cut = segment.end_of_slice(position, position + max_bytes, end, min_one_batch, pages)
             if cut == position:
                 return None
             if cut == end:
@@ -96,6 +103,9 @@ def iterate_batches(segments: Sequence[Segment], from_offset: int, end_offset: i
             tries_left -= 1
             if not tries_left:
                 raise
+        except CorruptBatch:
+            segment.suspect_damage()
+            raise
         finally:
             segment.release()
 
@@ -132,6 +142,9 @@ def _first_since(
         segment.retain()
         try:
             found = _find_time(segment, timestamp, start_offset)
+        except CorruptBatch:
+            segment.suspect_damage()
+            raise
         finally:
             segment.release()
         if found is not None:
@@ -146,6 +159,7 @@ def _find_time(segment: Segment, timestamp: int, start_offset: int) -> OffsetAnd
         if header.max_timestamp < timestamp:
             continue
         batch = segment.disk.pread(segment.open(), header.size_in_bytes, at)
+        check_batch(batch)
         for record in read_records(batch):
             if record.timestamp >= timestamp and record.offset >= start_offset:
                 return OffsetAndTimestamp(record.offset, record.timestamp)

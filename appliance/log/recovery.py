@@ -178,6 +178,7 @@ class _SegmentScan:
             else:
                 # What was flushed stays. Offsets up to the recovery point were given out: the log goes on behind them.
                 result.is_damaged = segment.is_damaged = True
+                segment.suspect_damage()
                 self.tail.next_offset = self.trusted_end
                 logger.error("%s: damage below the recovery point: %s", segment.path, error)
         if result.checked_from < 0:

@@ -10,6 +10,7 @@ from typing import cast
 
 from appliance.base.disk import Disk, Pages, WouldWait
 from appliance.log.checkpoints import read_file, write_fully
+from appliance.log.damage import DamagedRange
 from appliance.log.indexes import (
     ABORTED_ENTRY_BYTES,
     OFFSET_ENTRY_BYTES,
@@ -281,6 +282,8 @@ class Segment:
 
     def forget(self) -> None:
         """The segment is no longer part of the log."""
+        if self.is_damaged:
+            self._files.damage.forget(self)
         if not self.is_active:
             self._files.forget_index(self)
         self._files.close(self)
@@ -411,6 +414,8 @@ class Segment:
         if pages is not None:
             self.must_not_wait()
         start = self.index.position_before(offset - self.base_offset)
+        if self.is_damaged:
+            start = max(start, self._files.damage.way_around(self, offset))
         position, _ = find_batch(cast("Disk", pages or self.disk), self.open(), start, self.size_bytes, offset)
         return position
 
@@ -441,6 +446,9 @@ class Segment:
         cut = position
         try:
             for at, header in self.headers(position, end):
+                known = self._files.damage.covers(self, header.base_offset)
+                if known is not None:
+                    raise CorruptBatch(known.reason)
                 if at + header.size_in_bytes > limit and (at > position or not min_one_batch):
                     break
                 cut = at + header.size_in_bytes
@@ -448,6 +456,15 @@ class Segment:
             if cut == position:
                 raise
         return cut
+
+    def suspect_damage(self) -> None:
+        """A read has found damage: it will be looked into. Any thread may call this."""
+        self._files.damage.suspect(self)
+
+    @property
+    def damage(self) -> tuple[DamagedRange, ...]:
+        """What cannot be read, as far as it is known."""
+        return self._files.damage.of_segment(self)
 
     def remember_boundary(self, offset: int, position: int) -> None:
         """Note that a batch begins here, for a reader who will come to it."""

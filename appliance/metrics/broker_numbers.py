@@ -19,6 +19,8 @@ class PartitionNumbers:
     tiered_end: int
     records_in: int
     bytes_in: int
+    damaged_offsets: int = 0
+    """So many offsets cannot be read, as far as that was noticed."""
 
 
 @dataclass(slots=True)

@@ -129,6 +129,11 @@ def _of_partitions(partitions: list[PartitionNumbers]) -> Iterator[Metric]:
         size.add_metric(values, each.log_size_bytes)
         tiered.add_metric(values, each.tiered_end)
     yield from (start, end, size, tiered)
+    damaged = GaugeMetricFamily("appliance_log_damaged_offsets", "Offsets that cannot be read.", labels=labels)
+    for each in partitions:
+        if each.damaged_offsets:
+            damaged.add_metric([each.topic, str(each.partition)], each.damaged_offsets)
+    yield damaged
 
 
 def _of_directories(numbers: BrokerNumbers) -> Iterator[Metric]:

@@ -6,15 +6,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import cast
 
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import ZERO_UUID
+from appliance.log.damage import DamagedRange
 from appliance.server.context import Broker
 from appliance.server.forwarding import forward
 from appliance.server.requests import Pending, Request
 from appliance.wire.messages.internal_metadata import ControllerStatusResponse
 from appliance.wire.messages.internal_status import (
+    BrokerStatusDamage,
     BrokerStatusDirectory,
     BrokerStatusOffline,
     BrokerStatusRequest,
@@ -67,7 +71,20 @@ def broker_status(broker: Broker, request: Request) -> BrokerStatusResponse:
             for (topic, partition), reason in offline[:ROWS_MAX]
         ],
         offline_partitions=len(offline),
+        damage=[
+            BrokerStatusDamage(topic=topic, partition=partition, start_offset=start, end_offset=end, reason=reason)
+            for topic, partition, (start, end, reason, _) in islice(_damage(broker), ROWS_MAX)
+        ],
     )
+
+
+def _damage(broker: Broker) -> Iterator[tuple[str, int, DamagedRange]]:
+    if broker.logs.files.damage.is_empty:
+        return
+    for name, topic in sorted(broker.partitions.by_name.items()):
+        for index, hosted in sorted(topic.partitions.items()):
+            for each in hosted.log.damage:
+                yield name, index, each
 
 
 def controller_status(broker: Broker, request: Request) -> Pending:

@@ -57,6 +57,17 @@ class BrokerStatusOffline(Struct):
     reason: String = ""
 
 
+class BrokerStatusDamage(Struct):
+    """Offsets that cannot be read from a broker's disk; readers get CORRUPT_MESSAGE there."""
+
+    topic: String = ""
+    partition: Int32 = 0
+    start_offset: Int64 = 0
+    end_offset: Int64 = 0
+    """Exclusive."""
+    reason: String = ""
+
+
 class BrokerStatusResponse(Struct, api_key=BROKER_STATUS, versions=(0, 0), flexible_from=0):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -65,6 +76,8 @@ class BrokerStatusResponse(Struct, api_key=BROKER_STATUS, versions=(0, 0), flexi
     led_partitions: Int32 = 0
     tiering: list[BrokerStatusTiering] = field()
     """At most `appliance.server.handlers.status.ROWS_MAX`, by topic and partition."""
+    damage: list[BrokerStatusDamage] = field()
+    """As far as it has been noticed; as many at most."""
     directories: list[BrokerStatusDirectory] = field()
     offline: list[BrokerStatusOffline] = field()
     """As many at most, by topic and partition."""
