@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[Any, Request], Struct | Pending | None]
-"""Gets the server's context (the broker, the controller) and the request. Never blocks. None means no answer."""
+Handler = Callable[[Any, Request], Struct | bytes | Pending | None]
+"""Gets the server's context (the broker, the controller) and the request. Never blocks. Bytes are a whole frame, None
+is no answer."""
 
 RawHandler = Callable[["Connection", int, int, int, int], bool]
 """Gets the connection, where in its receive buffer the frame (its size field) begins and ends, API version and

@@ -1,6 +1,7 @@
-"""Metadata answers from the image, kept in parts where many clients ask the same.
+"""Metadata answers from the image, put together from bytes that are kept for each topic.
 
-A topic that has not changed is not looked at again, however many clients ask.
+A topic that has not changed is encoded once for each version that clients ask in, however many they are: an answer
+about thousands of partitions costs a join.
 """
 
 from __future__ import annotations
@@ -10,40 +11,37 @@ import uuid
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import ZERO_UUID
 from appliance.controller.image import BrokerState, MetadataImage, PartitionState, TopicState
+from appliance.wire.codec import encode, encode_response
 from appliance.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from appliance.wire.varint import encode_unsigned_varint
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _TOPICS_KEPT_MAX = 10_000
-"""Topics whose part of an answer is kept; the oldest go first."""
+"""Topics whose part of an answer is kept, each version for itself; the oldest go first."""
+_FLEXIBLE_FROM = 9
+_SIZE_BYTES = 4
 
 
 class MetadataView:
-    """Builds parts of Metadata answers. A topic's part is kept while its state and the brokers are the same."""
+    """Builds Metadata answers. A topic's bytes are kept while its state and the brokers are the same."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, tuple[TopicState, MetadataResponseTopic]] = {}
-        self._brokers: tuple[object, list[MetadataResponseBroker]] | None = None
+        self._topics: dict[tuple[str, int], tuple[TopicState, bytes]] = {}
         self._live: tuple[object, frozenset[int]] = (None, frozenset())
 
-    def brokers(self, image: MetadataImage) -> list[MetadataResponseBroker]:
-        """All brokers that are not fenced."""
-        if self._brokers is None or self._brokers[0] is not image.brokers:
-            self._brokers = (image.brokers, [_broker(broker) for broker in image.live_brokers()])
-            self._topics.clear()
-        return self._brokers[1]
-
-    def topic(self, image: MetadataImage, state: TopicState) -> MetadataResponseTopic:
+    def topic(self, image: MetadataImage, state: TopicState, version: int) -> bytes:
         """One topic with all its partitions."""
         live = self.live_ids(image)
-        kept = self._topics.get(state.name)
+        key = (state.name, version)
+        kept = self._topics.get(key)
         if kept is not None and kept[0] is state:
             return kept[1]
-        part = MetadataResponseTopic(
+        topic = MetadataResponseTopic(
             name=state.name,
             topic_id=state.topic_id,
             is_internal=state.name in INTERNAL_TOPICS,
@@ -51,8 +49,9 @@ class MetadataView:
         )
         if len(self._topics) >= _TOPICS_KEPT_MAX:
             del self._topics[next(iter(self._topics))]
-        self._topics[state.name] = (state, part)
-        return part
+        encoded = _encoded(topic, version)
+        self._topics[key] = (state, encoded)
+        return encoded
 
     def live_ids(self, image: MetadataImage) -> frozenset[int]:
         """Ids of all brokers that are not fenced."""
@@ -62,18 +61,49 @@ class MetadataView:
         return self._live[1]
 
     @staticmethod
-    def unknown(error: ErrorCode, name: str | None = None, topic_id: uuid.UUID = ZERO_UUID) -> MetadataResponseTopic:
+    def unknown(version: int, error: ErrorCode, name: str | None = None, topic_id: uuid.UUID = ZERO_UUID) -> bytes:
         """The part of a topic that cannot be told about."""
-        return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id)
+        return _encoded(MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id), version)
 
-    def response(self, image: MetadataImage, topics: list[MetadataResponseTopic]) -> MetadataResponse:
-        """The answer around the topics' parts. The controller is any live broker: clients send it nothing special."""
-        return MetadataResponse(
-            brokers=self.brokers(image),
-            cluster_id=image.cluster_id or None,
-            controller_id=some_live_broker(image),
-            topics=topics,
+    @staticmethod
+    def response(image: MetadataImage, topics: list[bytes], version: int, correlation_id: int) -> bytes:
+        """The frame around the topics' parts. The controller is any live broker: clients send it nothing special."""
+        around = encode_response(
+            MetadataResponse(
+                brokers=[_broker(broker) for broker in image.live_brokers()],
+                cluster_id=image.cluster_id or None,
+                controller_id=some_live_broker(image),
+            ),
+            version,
+            correlation_id,
         )
+        end = len(around) - _bytes_behind_topics(version)
+        count = _count(len(topics), version)
+        frame = b"".join([around[: end - _bytes_of_count(version)], count, *topics, around[end:]])
+        return (len(frame) - _SIZE_BYTES).to_bytes(_SIZE_BYTES, "big") + frame[_SIZE_BYTES:]
+
+
+# What stands around the topics of a MetadataResponse, by version. A test compares all versions with the codec.
+
+
+def _bytes_behind_topics(version: int) -> int:
+    """Authorized operations of the cluster (versions 8 to 10), an error (13), a tag section (9 on)."""
+    return (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0) + (1 if version >= _FLEXIBLE_FROM else 0)
+
+
+def _bytes_of_count(version: int) -> int:
+    """Of the number of topics, where it is 0 or 1."""
+    return 1 if version >= _FLEXIBLE_FROM else 4
+
+
+def _count(count: int, version: int) -> bytes:
+    return encode_unsigned_varint(count + 1) if version >= _FLEXIBLE_FROM else count.to_bytes(4, "big")
+
+
+def _encoded(topic: MetadataResponseTopic, version: int) -> bytes:
+    around, whole = encode(MetadataResponse(), version), encode(MetadataResponse(topics=[topic]), version)
+    behind = _bytes_behind_topics(version)
+    return whole[len(around) - behind : len(whole) - behind]
 
 
 def some_live_broker(image: MetadataImage) -> int:

@@ -45,11 +45,13 @@ class MetadataHandler:
     def __init__(self) -> None:
         self.view = MetadataView()
 
-    def handle(self, broker: Broker, request: Request) -> Struct | Pending:
+    def handle(self, broker: Broker, request: Request) -> bytes | Pending:
         body = cast(MetadataRequest, request.body)
         image = broker.image
         if body.topics is None or (not body.topics and request.api_version <= ALL_WHEN_EMPTY_UNTIL):
-            return self.view.response(image, [self.view.topic(image, state) for state in image.topics.values()])
+            version = request.api_version
+            everything = [self.view.topic(image, state, version) for state in image.topics.values()]
+            return self.view.response(image, everything, version, request.correlation_id)
         missing = self._to_create(broker, request, body)
         if not missing:
             return self._named(broker, request, body.topics)
@@ -69,7 +71,7 @@ class MetadataHandler:
                 answer()
 
         def answer() -> None:
-            pending.answer(self._named(broker, request, topics))
+            pending.answer_items([self._named(broker, request, topics)])
 
         broker.controller.call(
             CreateTopicsRequest(
@@ -90,25 +92,27 @@ class MetadataHandler:
         ]
         return list(dict.fromkeys(names))[:AUTO_CREATE_MAX]
 
-    def _named(self, broker: Broker, request: Request, topics: list[MetadataRequestTopic]) -> MetadataResponse:
-        by_id = request.api_version >= TOPIC_IDS_SINCE
-        return self.view.response(broker.image, [self._part(broker, topic, by_id) for topic in topics])
+    def _named(self, broker: Broker, request: Request, topics: list[MetadataRequestTopic]) -> bytes:
+        version = request.api_version
+        parts = [self._part(broker, topic, version) for topic in topics]
+        return self.view.response(broker.image, parts, version, request.correlation_id)
 
-    def _part(self, broker: Broker, topic: MetadataRequestTopic, by_id: bool) -> MetadataResponseTopic:
-        image = broker.image
+    def _part(self, broker: Broker, topic: MetadataRequestTopic, version: int) -> bytes:
+        image, unknown = broker.image, self.view.unknown
+        by_id = version >= TOPIC_IDS_SINCE
         if topic.name is None or (by_id and topic.topic_id != ZERO_UUID):
             if not by_id:
-                return self.view.unknown(ErrorCode.INVALID_REQUEST, "", topic.topic_id)
+                return unknown(version, ErrorCode.INVALID_REQUEST, "", topic.topic_id)
             state = image.topics_by_id.get(topic.topic_id)
             if state is None:
-                return self.view.unknown(ErrorCode.UNKNOWN_TOPIC_ID, None, topic.topic_id)
-            return self.view.topic(image, state)
+                return unknown(version, ErrorCode.UNKNOWN_TOPIC_ID, None, topic.topic_id)
+            return self.view.topic(image, state, version)
         state = image.topics.get(topic.name)
         if state is not None:
-            return self.view.topic(image, state)
+            return self.view.topic(image, state, version)
         if not is_legal_topic_name(topic.name):
-            return self.view.unknown(ErrorCode.INVALID_TOPIC_EXCEPTION, topic.name)
-        return self.view.unknown(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.name)
+            return unknown(version, ErrorCode.INVALID_TOPIC_EXCEPTION, topic.name)
+        return unknown(version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.name)
 
 
 def failed(request: Request, code: ErrorCode, message: str | None) -> MetadataResponse:
