@@ -390,6 +390,27 @@ _STORAGE = (
         None,
         "How a replica to read from is chosen: RackAwareReplicaSelector is the one in the reader's rack.",
     ),
+    # Kafka has these three, but not among its broker configs.
+    row(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG,
+        MAX_LONG,
+        "Bytes a second that are copied between the data directories of a broker.",
+        low=1,
+        no_effect="replicas do not move between the data directories of a broker",
+        dynamic=True,
+        ours=True,
+    ),
+    row(
+        "leader.replication.throttled.rate",
+        LONG,
+        MAX_LONG,
+        "Bytes a second that a leader sends to replicas that are moved.",
+        low=0,
+        no_effect="the brokers that copy are throttled: `follower.replication.throttled.rate`",
+        dynamic=True,
+        ours=True,
+    ),
     row(
         "follower.replication.throttled.rate",
         LONG,
@@ -397,6 +418,7 @@ _STORAGE = (
         "Bytes a second that replicas fetch together from a leader while a reassignment brings them in.",
         low=1,
         dynamic=True,
+        ours=True,
     ),
     row(
         "replica.socket.timeout.ms",

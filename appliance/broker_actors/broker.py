@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 CLUSTER_ID_WAIT_S = 60.0
 CLUSTER_ID_POLL_S = 0.05
 CONTROLLED_SHUTDOWN_MS = 3_000
-"""How long the controller may take to let this broker go. With one replica for each partition nobody can take over."""
+"""How long the controller may take to let this broker go, and replicas to catch up that are to take over."""
 REQUEST_THREADS = 4
 """Threads for requests to the object store other than uploads."""
 TIER_CACHE = "tier-cache"
@@ -347,6 +347,9 @@ class Broker:
                 self.partitions.set_serving(False)
                 self.background.schedule(LAST_ANSWERS_MS, self._end)
 
+        if not self.config.get("controlled.shutdown.enable"):
+            may_stop()
+            return
         self.background.schedule(CONTROLLED_SHUTDOWN_MS, may_stop)
         self.controller.shut_down(may_stop)
 

@@ -48,6 +48,9 @@ def _known_to_replica(broker: Broker, topic: str, wanted: OffsetForLeaderPartiti
     """
     hosted = broker.partitions.get(topic, wanted.partition)
     state = broker.image.partition(topic, wanted.partition)
+    if hosted is None and state is not None and 0 <= wanted.current_leader_epoch <= state.leader_epoch:
+        # A reassignment took the replica away: this broker has heard of the epoch, and serves none.
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if hosted is None or state is None or replica_id not in state.replicas:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if wanted.current_leader_epoch > hosted.leader_epoch:
