@@ -209,6 +209,11 @@ class HostedPartition:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+    @property
+    def may_be_read(self) -> bool:
+        """Whether this follower may give out what it knows to be committed (KIP-392)."""
+        return self.follower is not None and not self.cutting and not self.offline and self._host.serving
+
     def _may_serve(self) -> bool:
         """Whether the leader may answer clients, if the broker may."""
         return (

@@ -63,6 +63,10 @@ class Partition(Protocol):
     def acks_wait_for_flush(self) -> bool:
         """Nothing is acknowledged before it is durable."""
 
+    @property
+    def may_be_read(self) -> bool:
+        """Whether this follower may give out what it knows to be committed (KIP-392)."""
+
     def refusal(self) -> ErrorCode:
         """NONE while this broker serves the partition as its leader, else the error for clients."""
 
@@ -134,9 +138,6 @@ class Partitions(Protocol):
 
     def absence_of(self, topic: str | uuid.UUID, partition: int) -> ErrorCode:
         """The error for clients who ask for a partition that there is, but is not open here."""
-
-    def out_of_service(self) -> Sequence[tuple[TopicPartition, str]]:
-        """Partitions of this broker that are not served, and why."""
 
     def out_of_service(self) -> Sequence[tuple[TopicPartition, str]]:
         """Partitions of this broker that are not served, and why."""

@@ -24,6 +24,7 @@ from appliance.partition.fetch_sessions import FetchContext, FetchSessions, Sess
 from appliance.server.context import Broker, Partition, RemoteReader
 from appliance.server.handlers.fetch_answer import TOPIC_IDS_SINCE, add_partition, encode_with_ranges
 from appliance.server.handlers.fetch_read import FetchReader, PartitionRead, is_cold, warm_up
+from appliance.server.handlers.read_replica import selects_by_rack
 from appliance.server.handlers.replica_fetch import ReplicaFetchHandler
 from appliance.server.requests import Pending, Request
 from appliance.tiering.fetcher import RemoteRead
@@ -89,7 +90,8 @@ class FetchOperation:
         self.pending = request.pending()
         self._isolation_level = body.isolation_level
         replica_id = body.replica_state.replica_id if request.api_version >= REPLICA_STATE_SINCE else body.replica_id
-        self._reader = FetchReader(broker, body.isolation_level, replica_id)
+        rack = body.rack_id if body.rack_id and selects_by_rack(broker.config) else ""
+        self._reader = FetchReader(broker, body.isolation_level, replica_id, rack)
         self._max_bytes = min(body.max_bytes, handler.max_bytes)
         self._min_bytes = min(body.min_bytes, self._max_bytes)
         self._max_wait_ms = body.max_wait_ms

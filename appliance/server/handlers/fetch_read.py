@@ -14,6 +14,7 @@ from appliance.partition.fetch_plan import ByteBudget, Source, leader_epoch_erro
 from appliance.partition.fetch_sessions import PartitionKey, SessionPartition
 from appliance.partition.isolation import READ_COMMITTED, visible_end
 from appliance.server.context import Broker, Partition
+from appliance.server.handlers.read_replica import preferred_replica, refusal_for_reader
 from appliance.server.page_cache import CACHED_PAGES, is_cached, read_if_cached, warm
 from appliance.server.requests import FileRange
 from appliance.tiering.fetcher import RemoteRead
@@ -80,15 +81,24 @@ class PartitionRead:
     @property
     def answers_now(self) -> bool:
         """Whether the reader must hear of this without waiting."""
-        return self.data.error_code != 0 or self.is_remote or self.is_cold or self.data.diverging_epoch.epoch >= 0
+        data = self.data
+        return (
+            data.error_code != 0
+            or self.is_remote
+            or self.is_cold
+            or data.diverging_epoch.epoch >= 0
+            or data.preferred_read_replica >= 0
+        )
 
 
 class FetchReader:
     """Reads partitions as one request wants them. Stays off the disk unless `may_wait`."""
 
-    __slots__ = ("_broker", "_isolation_level", "_replica_id")
+    __slots__ = ("_broker", "_isolation_level", "_rack", "_replica_id")
 
-    def __init__(self, broker: Broker, isolation_level: int, replica_id: int = -1) -> None:
+    def __init__(self, broker: Broker, isolation_level: int, replica_id: int = -1, rack: str = "") -> None:
+        """`rack`: of a reader that may be sent to a replica there; empty for all others."""
+        self._rack = rack
         self._broker = broker
         self._isolation_level = isolation_level
         self._replica_id = replica_id
@@ -115,7 +125,8 @@ class FetchReader:
         if self._replica_id >= 0:
             # Followers do not come here.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        error = hosted.refusal() or leader_epoch_error(partition.current_leader_epoch, hosted.leader_epoch)
+        refusal = refusal_for_reader(hosted) if self._rack else hosted.refusal()
+        error = refusal or leader_epoch_error(partition.current_leader_epoch, hosted.leader_epoch)
         if error:
             raise KafkaError(error)
         log = hosted.log
@@ -141,6 +152,11 @@ class FetchReader:
             visible_end=end,
             log_end_offset=log_end_offset,
         )
+        if self._rack and source is not Source.OUT_OF_RANGE:
+            chosen = preferred_replica(self._broker, hosted, self._rack, partition.fetch_offset)
+            if chosen >= 0:
+                data.preferred_read_replica = chosen
+                return
         if source is Source.NOTHING:
             read.is_quiet = True
             return

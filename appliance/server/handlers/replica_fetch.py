@@ -17,9 +17,11 @@ from typing import cast
 
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.partition.fetch_plan import ByteBudget
+from appliance.partition.fetch_position import judge
 from appliance.partition.replica_sessions import Followed, ReplicaSession, ReplicaSessions
 from appliance.server.context import Broker, ReplicatedPartition
 from appliance.server.handlers.fetch_answer import encode_with_ranges
+from appliance.server.handlers.read_replica import selects_by_rack
 from appliance.server.page_cache import is_cached, read_if_cached, warm
 from appliance.server.requests import FileRange, Pending, Request
 from appliance.wire.messages.fetch import (
@@ -80,7 +82,7 @@ class ReplicaFetch:
         # Not in the way of the next fetch: that ends this one's wait.
         self._pending = Pending(request.connection, request.api_version, request.correlation_id, blocks=False)
         self._looking = False
-        self._tells_news = bool(broker.config.get("replica.selector.class"))
+        self._tells_news = selects_by_rack(broker.config)
         self._cancel_timer: Callable[[], None] = _nothing
         self._topics: dict[object, FetchableTopicResponse] = {}
         self._ranges: list[FileRange] = []
@@ -142,19 +144,22 @@ class ReplicaFetch:
     def _acknowledge(self, followed: Followed, wanted: FetchPartition, now_ms: int) -> None:
         hosted = self._find(followed)
         log, offset = hosted.log, wanted.fetch_offset
-        if wanted.last_fetched_epoch >= 0:
-            epoch, end_offset = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch)
-            if epoch < 0 or end_offset < 0:
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-            if epoch < wanted.last_fetched_epoch or end_offset < offset:
-                data = self._data(followed)
-                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-                followed.awaited = self._urgent = True
-                return
-        if offset > hosted.log_end_offset or offset < hosted.log_start_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if offset < log.local_log_start_offset:
-            raise KafkaError(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
+        verdict = judge(
+            log.leader_epochs,
+            wanted.last_fetched_epoch,
+            offset,
+            log_start_offset=hosted.log_start_offset,
+            local_log_start_offset=log.local_log_start_offset,
+            log_end_offset=hosted.log_end_offset,
+        )
+        if verdict.error:
+            raise KafkaError(verdict.error)
+        if not verdict.matches:
+            self._data(followed).diverging_epoch = EpochEndOffset(
+                epoch=verdict.diverging_epoch, end_offset=verdict.diverging_end_offset
+            )
+            followed.awaited = self._urgent = True
+            return
         followed.matched = True
         session = self._session
         hosted.follower_fetched(

@@ -10,6 +10,7 @@ from appliance.partition.events import (
     MinInsyncReplicasSet,
     ProposeIsr,
     Refuse,
+    ReplicasFenced,
     Tick,
 )
 from appliance.partition.leader import PartitionLeader
@@ -178,3 +179,36 @@ def test_replicas_come_and_go_with_the_partition_record() -> None:
     leader.handle(IsrDecided((1,), 8, (1, 3)), now_ms=5)
     assert list(leader.followers) == [3]
     assert leader.handle(fetched(2, 0), 6) == [Refuse(2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+
+
+def test_a_fenced_replica_leaves_at_once_and_counts_until_the_commit_is_known() -> None:
+    leader = leader_of(1, 2, 3)
+    leader.handle(Appended(10), now_ms=0)
+    leader.handle(fetched(2, 10), now_ms=1)
+    assert leader.handle(ReplicasFenced((3,)), now_ms=2) == [ProposeIsr((1, 2), 7)]
+    assert leader.high_watermark == 0
+    assert leader.handle(IsrDecided((1, 2), 8, (1, 2, 3)), now_ms=3) == [AdvanceHighWatermark(10)]
+
+
+def test_a_fenced_replica_does_not_join_before_it_is_unfenced() -> None:
+    leader = leader_of(1, 2, isr=(1,))
+    leader.handle(ReplicasFenced((2,)), now_ms=0)
+    assert leader.handle(fetched(2, 0), now_ms=1) == []
+    assert leader.handle(ReplicasFenced(()), now_ms=2) == [ProposeIsr((1, 2), 7)]
+
+
+def test_a_refused_wish_for_a_replica_that_is_fenced_now_is_withdrawn() -> None:
+    leader = leader_of(1, 2, isr=(1,))
+    assert leader.handle(fetched(2, 0), now_ms=0) == [ProposeIsr((1, 2), 7)]
+    leader.handle(IsrRefused(), now_ms=1)
+    assert leader.handle(ReplicasFenced((2,)), now_ms=2) == [ProposeIsr((1,), 7)]
+    assert leader.max_isr == (1, 2), "until a higher partition epoch is known"
+
+
+def test_an_idle_follower_has_its_full_time_when_records_come_again() -> None:
+    leader = leader_of(1, 2)
+    assert leader.handle(fetched(2, 0), now_ms=0) == []
+    assert leader.handle(Tick(), now_ms=10 * LAG_MS) == []
+    leader.handle(Appended(5), now_ms=10 * LAG_MS + 1)
+    assert leader.handle(Tick(), now_ms=11 * LAG_MS) == []
+    assert leader.handle(Tick(), now_ms=11 * LAG_MS + 1) == [ProposeIsr((1,), 7)]
