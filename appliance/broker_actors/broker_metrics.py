@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from appliance.base.background import Background
 from appliance.base.clock import Clock
 from appliance.broker_actors.hosted_partition import HostedPartition
-from appliance.metrics.broker_numbers import BrokerNumbers, CleanerNumbers, DirectoryNumbers, PartitionNumbers
+from appliance.controller.decisions import Rules
+from appliance.controller.health import partition_health
+from appliance.metrics.broker_numbers import (
+    BrokerNumbers,
+    CleanerNumbers,
+    DirectoryNumbers,
+    PartitionNumbers,
+    ReplicationNumbers,
+)
 from appliance.wire.api import APIS, ApiKey
 
 if TYPE_CHECKING:
@@ -65,9 +73,24 @@ def numbers_of(broker: Broker) -> BrokerNumbers:
         tiering_waiting_bytes=sum(row.waiting_bytes for row in broker.tiering.status()),
         has_lease=broker.partitions.serving,
         cleaner=_cleaner_numbers(broker),
+        replication=_replication_numbers(broker),
         partitions=[_numbers_of(hosted, any_damage) for hosted in _partitions(broker)],
         directories=_directories(broker),
         unavailable_partitions=len(broker.partitions.directories.unavailable),
+    )
+
+
+def _replication_numbers(broker: Broker) -> ReplicationNumbers:
+    rules = Rules(broker.config, broker.randomness)
+    cluster = partition_health(broker.image, rules)
+    led = partition_health(broker.image, rules, broker.broker_id)
+    return ReplicationNumbers(
+        under_replicated=led.under_replicated,
+        under_min_isr=led.under_min_isr,
+        reassigning=led.reassigning,
+        cluster_partitions=cluster.partitions,
+        cluster_offline=cluster.offline,
+        cluster_preferred_away=cluster.preferred_away,
     )
 
 

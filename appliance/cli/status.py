@@ -102,6 +102,12 @@ def _controller(brokers: list[BrokerEndpoint]) -> dict[str, Any] | None:
             "snapshot": answer.snapshot,
             "store": answer.store_state,
             "waiting_operations": answer.waiting_operations,
+            "offline_partitions": answer.offline_partitions,
+            "under_replicated_partitions": answer.under_replicated_partitions,
+            "under_min_isr_partitions": answer.under_min_isr_partitions,
+            "reassigning_partitions": answer.reassigning_partitions,
+            "data_lost_partitions": answer.data_lost_partitions,
+            "unclean_elections": answer.unclean_elections,
             "brokers": [
                 {
                     "broker_id": broker.broker_id,
@@ -234,6 +240,21 @@ def _problems(cluster: ClusterMetadata, controller: dict[str, Any] | None, tieri
         for broker in controller["brokers"]:
             if broker["fenced"]:
                 problems.append(f"broker {broker['broker_id']} is fenced")
+        if controller["data_lost_partitions"]:
+            problems.append(
+                f"{controller['data_lost_partitions']} partitions lost their only copy: restore them, or give it up "
+                "with `appliance cluster elect-leaders --unclean`"
+            )
+        if controller["under_min_isr_partitions"]:
+            problems.append(
+                f"{controller['under_min_isr_partitions']} partitions have fewer replicas in sync than "
+                "min.insync.replicas: acks=all is refused there"
+            )
+        if controller["unclean_elections"]:
+            problems.append(
+                f"{controller['unclean_elections']} unclean elections since this controller took over: "
+                "acknowledged records may be lost"
+            )
     for row in tiering:
         if row["reason"]:
             problems.append(
@@ -250,6 +271,12 @@ def _print(document: dict[str, Any]) -> None:
         print(
             f"controller {controller['controller_id']}  epoch {controller['controller_epoch']}  "
             f"metadata at {controller['metadata_position']}  store {controller['store'] or 'unknown'}"
+        )
+        print(
+            f"partitions: {controller['offline_partitions']} offline, "
+            f"{controller['under_replicated_partitions']} under-replicated, "
+            f"{controller['under_min_isr_partitions']} under min.insync.replicas, "
+            f"{controller['reassigning_partitions']} being moved"
         )
     print_table(
         ("BROKER", "ADDRESS", "RACK", "LEADS", "REPLICAS"),

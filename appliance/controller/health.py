@@ -28,13 +28,15 @@ class PartitionHealth:
     """Another than the first replica leads."""
 
 
-def partition_health(image: MetadataImage, rules: Rules) -> PartitionHealth:
-    """Looks at every partition: ask once for each image."""
+def partition_health(image: MetadataImage, rules: Rules, leader: int | None = None) -> PartitionHealth:
+    """Looks at every partition, or at those that this broker leads: ask once for each image."""
     outcome = Outcome(image, rules)
     partitions = offline = missing = below = reassigning = lost = away = 0
     for topic in image.topics.values():
         least = outcome.min_insync_replicas(topic)
         for partition in topic.partitions:
+            if leader not in (None, partition.leader):
+                continue
             partitions += 1
             offline += partition.leader == NO_LEADER
             missing += is_under_replicated(partition)

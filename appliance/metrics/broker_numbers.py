@@ -53,6 +53,21 @@ class DirectoryNumbers:
 
 
 @dataclass(slots=True)
+class ReplicationNumbers:
+    """How partitions are, as the metadata has it."""
+
+    under_replicated: int
+    """Of those that this broker leads, as the next two."""
+    under_min_isr: int
+    reassigning: int
+    cluster_partitions: int
+    cluster_offline: int
+    """Nobody leads them."""
+    cluster_preferred_away: int
+    """Another than the first replica leads."""
+
+
+@dataclass(slots=True)
 class BrokerNumbers:
     """One broker at one moment. Sizes in bytes, times in seconds; counters since the start."""
 
@@ -74,6 +89,7 @@ class BrokerNumbers:
     tiering_waiting_bytes: int = 0
     has_lease: bool = False
     cleaner: CleanerNumbers | None = None
+    replication: ReplicationNumbers | None = None
     partitions: list[PartitionNumbers] = field(default_factory=list)
     directories: list[DirectoryNumbers] = field(default_factory=list)
     unavailable_partitions: int = 0

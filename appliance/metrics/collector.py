@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from appliance.metrics.broker_numbers import BrokerNumbers, CleanerNumbers, PartitionNumbers
+from appliance.metrics.broker_numbers import BrokerNumbers, CleanerNumbers, PartitionNumbers, ReplicationNumbers
 
 
 class BrokerCollector(Collector):
@@ -20,6 +20,8 @@ class BrokerCollector(Collector):
         numbers = self._numbers()
         yield from _of_requests(numbers)
         yield from _of_partitions(numbers.partitions)
+        if numbers.replication is not None:
+            yield from _of_replication(numbers.replication)
         yield from _of_topics(numbers.partitions)
         yield from _of_directories(numbers)
         if numbers.cleaner is not None:
@@ -109,6 +111,22 @@ def _of_requests(numbers: BrokerNumbers) -> Iterator[Metric]:
     for name, count in sorted(numbers.requests.items()):
         requests.add_metric([name], count)
     yield requests
+
+
+def _of_replication(numbers: ReplicationNumbers) -> Iterator[Metric]:
+    for name, text, value in (
+        ("server_replicamanager_underreplicatedpartitions", "Led here, not all in sync.", numbers.under_replicated),
+        ("server_replicamanager_underminisrpartitioncount", "Led here, too few in sync.", numbers.under_min_isr),
+        ("server_replicamanager_reassigningpartitions", "Led here, being moved.", numbers.reassigning),
+        ("controller_kafkacontroller_globalpartitioncount", "In the cluster.", numbers.cluster_partitions),
+        ("controller_kafkacontroller_offlinepartitionscount", "Without a leader.", numbers.cluster_offline),
+        (
+            "controller_kafkacontroller_preferredreplicaimbalancecount",
+            "Not led by their first replica.",
+            numbers.cluster_preferred_away,
+        ),
+    ):
+        yield GaugeMetricFamily(f"kafka_{name}", text, value)
 
 
 def _of_partitions(partitions: list[PartitionNumbers]) -> Iterator[Metric]:

@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 
 from appliance.base.errors import UserError
-from appliance.metrics.broker_numbers import BrokerNumbers, PartitionNumbers
+from appliance.metrics.broker_numbers import BrokerNumbers, PartitionNumbers, ReplicationNumbers
 from appliance.metrics.exporter import Exporter
 
 
@@ -27,6 +27,16 @@ def scraped(numbers: BrokerNumbers) -> dict[str, float]:
     return {
         name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
     }
+
+
+def test_partitions_that_lack_replicas_have_the_names_that_alerts_know() -> None:
+    found = scraped(BrokerNumbers(1, replication=ReplicationNumbers(1, 2, 3, 4, 5, 6)))
+    assert found["kafka_server_replicamanager_underreplicatedpartitions"] == 1
+    assert found["kafka_server_replicamanager_underminisrpartitioncount"] == 2
+    assert found["kafka_server_replicamanager_reassigningpartitions"] == 3
+    assert found["kafka_controller_kafkacontroller_globalpartitioncount"] == 4
+    assert found["kafka_controller_kafkacontroller_offlinepartitionscount"] == 5
+    assert found["kafka_controller_kafkacontroller_preferredreplicaimbalancecount"] == 6
 
 
 def test_numbers_have_the_names_that_dashboards_know() -> None:
