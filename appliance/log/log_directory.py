@@ -129,6 +129,9 @@ class LogDirectory:
         self._log_starts: dict[TopicPartition, int] = {}
         self._cleaned: dict[TopicPartition, int] = {}
         """How far logs have been compacted, as the file says."""
+        self._points_lock = threading.Lock()
+        self._stored_keys: set[TopicPartition] = set()
+        """The logs of which the checkpoints may say something."""
         self._starts_lock = threading.Lock()
         self._starts_taken = 0
         self._starts_written = 0
@@ -183,6 +186,7 @@ class LogDirectory:
             self.state, self.reason = DirectoryState.FULL, f"noting the boot in {self.path}: {error.strerror}"
         disk.fsync_directory(self.path)
         self._recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
+        self._stored_keys = set(self._recovery_points)
         self._log_starts = self._read_checkpoint(LOG_START_FILE)
         self._cleaned = self._read_checkpoint(CLEANER_FILE)
         self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
@@ -293,6 +297,7 @@ class LogDirectory:
             producer_id_expiration_ms=self._producer_id_expiration_ms,
             producers_max=self._producers_max,
         )
+        log.before_cut = self._store_recovery_points
         self.logs[topic_partition] = log
         return log
 
@@ -313,8 +318,11 @@ class LogDirectory:
                 return self.open_log(topic_partition, topic_id, config)
             logger.warning("%s belongs to topic id %s, not %s: it is deleted", folder, stored_id, topic_id)
             self.rename_away(topic_partition, config.file_delete_delay_ms)
-        # What an older log of that name left in the checkpoints means nothing here.
+        # What an older log of that name left in the checkpoints means nothing here, also after a crash.
         self._forget_checkpoints(topic_partition)
+        if topic_partition in self._stored_keys:
+            self._store_recovery_points()
+            self.checkpoint_log_starts()()
         return self.open_log(topic_partition, topic_id, config, is_new=True)
 
     def delete(self, log: PartitionLog) -> None:
@@ -350,8 +358,6 @@ class LogDirectory:
         """
         # A copy: a helper thread may be adding one.
         logs = self.logs.copy()
-        recovery_points = self._kept(self._recovery_points)
-        recovery_points.update((key, log.recovery_point) for key, log in logs.items())
         watermarks = self._kept(self.high_watermarks)
         watermarks.update((key, high_watermarks[key]) for key in logs if key in high_watermarks)
         write_starts = self.checkpoint_log_starts()
@@ -359,9 +365,7 @@ class LogDirectory:
         cleaned.update((key, log.cleaned_offset) for key, log in logs.items() if log.cleaned_offset >= 0)
 
         def write() -> None:
-            write_offsets(self._disk, self.path / RECOVERY_POINT_FILE, recovery_points)
-            for key, log in logs.items():
-                log.recovery_point_stored(recovery_points[key])
+            self._store_recovery_points()
             write_starts()
             if cleaned != self._cleaned:
                 write_offsets(self._disk, self.path / CLEANER_FILE, cleaned)
@@ -369,6 +373,17 @@ class LogDirectory:
             write_offsets(self._disk, self.path / HIGH_WATERMARK_FILE, watermarks)
 
         return write
+
+    def _store_recovery_points(self) -> None:
+        # Under the lock, and as they are now: a point that a cut has lowered must not be written over by an older one.
+        with self._points_lock:
+            logs = self.logs.copy()
+            points = self._kept(self._recovery_points)
+            points.update((key, log.recovery_point) for key, log in logs.items())
+            write_offsets(self._disk, self.path / RECOVERY_POINT_FILE, points)
+            self._stored_keys = set(points)
+            for key, log in logs.items():
+                log.recovery_point_stored(points[key])
 
     def checkpoint_log_starts(self) -> Callable[[], None]:
         """The same for the log starts alone; the result may be called beside other checkpoints, in any order.

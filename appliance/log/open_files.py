@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ OPEN_SEGMENTS_MAX = 512
 LOADED_INDEXES_MAX_BYTES = 64 << 20
 """Indexes of closed segments that are kept in memory after a read."""
 DELETED_SUFFIX = ".deleted"
+CUT_SUFFIX = ".cut.deleted"
+"""Of what a cut has taken from the end of a log. Retention takes from the beginning."""
 
 
 class SegmentGone(FileNotFoundError):
@@ -147,6 +149,15 @@ class OpenFiles:
                 self.disk.close(descriptor)
 
 
+def sync_folders(disk: Disk, paths: Iterable[Path]) -> None:
+    """Make the renames of these files durable. A folder that is gone is no error. Raises OSError."""
+    for folder in dict.fromkeys(path.parent for path in paths):
+        try:
+            disk.fsync_directory(folder)
+        except FileNotFoundError:
+            continue
+
+
 class Reaper:
     """Files that were renamed to `.deleted` and are unlinked later, by whoever has time (a helper thread).
 
@@ -158,10 +169,13 @@ class Reaper:
         self._waiting: list[tuple[int, Path]] = []
         self._lock = threading.Lock()
 
-    def condemn(self, path: Path, due_ms: int) -> None:
-        """Rename the file or folder of this name away and let it go at `due_ms`. One that is not there is no error."""
+    def condemn(self, path: Path, due_ms: int, companions: Iterable[Path] = (), suffix: str = DELETED_SUFFIX) -> None:
+        """Rename the file or folder of this name away and let it go at `due_ms`. One that is not there is no error.
+
+        Companions keep their names until then: they mean nothing without the segment.
+        """
         if not path.name.endswith(DELETED_SUFFIX) and not path.name.endswith("-delete"):
-            target = path.with_name(path.name + DELETED_SUFFIX)
+            target = path.with_name(path.name + suffix)
             try:
                 self._disk.rename(path, target)
             except FileNotFoundError:
@@ -169,6 +183,7 @@ class Reaper:
             path = target
         with self._lock:
             self._waiting.append((due_ms, path))
+            self._waiting += [(due_ms, companion) for companion in companions]
 
     def due(self, now_ms: int) -> list[Path]:
         """Take the paths whose time has come; hand them to `unlink`."""
@@ -178,9 +193,11 @@ class Reaper:
         return taken
 
     def unlink(self, paths: list[Path]) -> None:
-        """Remove files, and folders with all that is in them. Blocks; any thread may do it."""
+        """Remove files, and folders with all that is in them. Blocks; any thread may do it. Raises OSError."""
+        sync_folders(self._disk, [path for path in paths if path.name.endswith(DELETED_SUFFIX)])
         for path in paths:
-            remove_tree(self._disk, path)
+            if path.name.endswith((DELETED_SUFFIX, "-delete")) or not self._disk.exists(path.with_suffix(".log")):
+                remove_tree(self._disk, path)
 
 
 def remove_tree(disk: Disk, path: Path) -> None:

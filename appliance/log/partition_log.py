@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from appliance.base.clock import Clock
@@ -37,7 +37,7 @@ from appliance.log.damage import DamagedRange
 from appliance.log.errors import LogWriteFailed, OffsetOutOfRange
 from appliance.log.flush import Flush
 from appliance.log.indexes import AbortedTransaction
-from appliance.log.open_files import OpenFiles, Reaper
+from appliance.log.open_files import CUT_SUFFIX, OpenFiles, Reaper
 from appliance.log.producer_snapshot import snapshot_from_bytes, snapshot_to_bytes
 from appliance.log.producer_state import PRODUCERS_MAX, snapshot_of
 from appliance.log.reading import OffsetAndTimestamp
@@ -73,6 +73,7 @@ class PartitionLog(CompactedLog):
         "_flushed_ms",
         "_folder_created",
         "_producer_id_expiration_ms",
+        "before_cut",
         "topic_id",
         "topic_partition",
     )
@@ -123,6 +124,8 @@ class PartitionLog(CompactedLog):
         self._replacing = None
         self._folder_created = False
         self._flushed_ms = clock.now_ms()
+        self.before_cut: Callable[[], None] | None = None
+        """Makes the recovery point durable that has just been lowered. Blocks; raises OSError."""
         self._open(clean)
 
     def _open(self, clean: bool) -> None:
@@ -139,7 +142,8 @@ class PartitionLog(CompactedLog):
             write_partition_metadata(disk, metadata, self.topic_id, durable=False)
         elif stored_id != self.topic_id:
             raise CorruptCheckpoint(f"{metadata}: topic id {stored_id}, expected {self.topic_id}")
-        segments = list_segments(self.directory, self._files, self.config.index_interval_bytes)
+        dense = not self.config.is_compacted and self.cleaned_offset < 0
+        segments = list_segments(self.directory, self._files, self.config.index_interval_bytes, dense=dense)
         if not segments:
             self._begin_at(self.log_start_offset)
             # The first write opens it again: thousands of logs may be made at a time.
@@ -312,19 +316,25 @@ class PartitionLog(CompactedLog):
         if offset >= self.log_end_offset:
             return
         self._settle()
+        if offset > self.segments[0].base_offset:
+            offset = self._start_of_batch_at(offset)
         if offset <= self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, min(self.log_start_offset, offset))
             return
+        self._announce_cut(offset)
+        is_last = self.segments[-1].base_offset < offset
         while self.segments[-1].base_offset >= offset:
-            self._condemn(self.segments.pop())
+            self._cut_away(self.segments.pop())
+        if not is_last:
+            self._disk.fsync_directory(self.directory)
         segment = self.segments[-1]
         position = segment.position_of(offset)
-        if position < segment.size_bytes:
-            offset = min(offset, parse_header(segment.disk.pread(segment.open(), HEADER_BYTES, position)).base_offset)
         if segment.references:
             segment = self.segments[-1] = replaced(segment, position, self._files)
         else:
             self._disk.truncate(segment.open(), position)
+        # What is gone must not come back between what comes now: no later look could tell.
+        self._disk.fdatasync(segment.open())
         segment.cut(offset, position)
         found = recover_segments(
             [segment], min(self.recovery_point, offset), clean=True, dense=False, now_ms=self._clock.now_ms()
@@ -355,20 +365,48 @@ class PartitionLog(CompactedLog):
         snapshot = snapshot_from_bytes(producers) if producers else []
         invariant(not self._staged, f"{self!r}: a cut between stage and write_staged")
         self._settle()
-        # The newest first: what a crash leaves is then still the beginning of the log.
+        self._announce_cut(offset)
+        # The first one last: what a crash leaves is then still the beginning of the log.
+        if len(self.segments) > 1:
+            while len(self.segments) > 1:
+                self._cut_away(self.segments.pop())
+            self._disk.fsync_directory(self.directory)
         while self.segments:
-            self._condemn(self.segments.pop())
+            self._cut_away(self.segments.pop())
         for taken_at in snapshot_offsets(self._disk, self.directory):
             self._disk.unlink(self._snapshot_path(taken_at))
         self.producer_state.clear()
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self.leader_epochs.clear()
         self._begin_at(offset)
+        # A log without its first segment would seem to begin later.
+        self._disk.fsync_directory(self.directory)
         self._forget_above(offset)
         for epoch, start in epochs:
             self.leader_epochs.assign(epoch, start)
         self.producer_state.load(snapshot)
         self._pending_snapshots = {offset: self.producer_state.copy()} if snapshot else {}
+
+    def _start_of_batch_at(self, offset: int) -> int:
+        """Where the batch begins that holds `offset`; `offset` itself when none does."""
+        segment = next(segment for segment in reversed(self.segments) if segment.base_offset < offset)
+        position = segment.position_of(offset)
+        if position >= segment.size_bytes:
+            return offset
+        return min(offset, parse_header(segment.disk.pread(segment.open(), HEADER_BYTES, position)).base_offset)
+
+    def _announce_cut(self, offset: int) -> None:
+        """Before a cut below the recovery point: what comes in its place must not be taken for flushed at a start."""
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            if self.before_cut is not None:
+                self.before_cut()
+
+    def _cut_away(self, segment: Segment) -> None:
+        due_ms = self._clock.now_ms() + self.config.file_delete_delay_ms
+        segment.condemn()
+        for path in segment.paths:
+            self._reaper.condemn(path, due_ms, suffix=CUT_SUFFIX)
 
     def _forget_above(self, offset: int) -> None:
         self._cuts += 1
@@ -391,7 +429,10 @@ class PartitionLog(CompactedLog):
         while len(self.segments) > 1 and self.segments[0].next_offset <= offset:
             segment = self.segments.pop(0)
             self._keep_producers_at(segment.next_offset)
-            self._condemn(segment, self._snapshot_path(segment.base_offset))
+            segment.condemn()
+            companions = [*segment.paths[1:], self._snapshot_path(segment.base_offset)]
+            due_ms = self._clock.now_ms() + self.config.file_delete_delay_ms
+            self._reaper.condemn(segment.path, due_ms, companions)
             self._pending_snapshots.pop(segment.base_offset, None)
             count += 1
         if not self.config.remote_storage_enable and self.segments[0].base_offset > self.log_start_offset:

@@ -24,6 +24,7 @@ from appliance.log.indexes import (
     strictly_rises,
 )
 from appliance.log.leader_epochs import LeaderEpochCache
+from appliance.log.litter import segments_that_came_back
 from appliance.log.open_files import DELETED_SUFFIX, OpenFiles, remove_tree
 from appliance.log.producer_snapshot import CorruptSnapshot, snapshot_from_bytes
 from appliance.log.producer_state import REMEMBERED_BATCHES, ProducerState
@@ -67,18 +68,27 @@ def offset_in_name(name: str) -> int | None:
     return int(stem) if len(stem) == _OFFSET_DIGITS and stem.isdecimal() else None
 
 
-def list_segments(directory: Path, files: OpenFiles, index_interval_bytes: int) -> list[Segment]:
-    """The segments in a folder, oldest first, with their sizes. Removes what an earlier life left half done."""
+def list_segments(
+    directory: Path, files: OpenFiles, index_interval_bytes: int, *, dense: bool = False
+) -> list[Segment]:
+    """The segments in a folder, oldest first, with their sizes. Finishes what an earlier life left half done.
+
+    `dense`: offsets have no holes between segments, and never had.
+    """
     disk = files.disk
     bases: list[int] = []
     others: list[tuple[int, str]] = []
+    litter: list[Path] = []
+    deleted: list[int] = []
     names = disk.listdir(directory)
     if finish_swaps(disk, directory, names, offset_in_name):
         names = disk.listdir(directory)
     for name in names:
         offset = offset_in_name(name)
         if name.endswith(_LITTER_SUFFIXES):
-            remove_tree(disk, directory / name)
+            litter.append(directory / name)
+            if offset is not None and name.endswith(f".log{DELETED_SUFFIX}"):
+                deleted.append(offset)
         elif offset is not None and name.endswith(".log"):
             bases.append(offset)
         elif offset is not None and name.endswith(_SEGMENT_SUFFIXES):
@@ -93,6 +103,15 @@ def list_segments(directory: Path, files: OpenFiles, index_interval_bytes: int) 
     for segment in segments:
         segment.size_bytes = disk.size(segment.open())
         segment.close()
+    if litter:
+        count = segments_that_came_back(segments, deleted) if dense else 0
+        for path in [path for segment in segments[:count] for path in segment.paths]:
+            remove_tree(disk, path)
+        del segments[:count]
+        # What has been renamed or removed must not come back without these beside it.
+        disk.fsync_directory(directory)
+        for path in litter:
+            remove_tree(disk, path)
     return segments
 
 
@@ -113,7 +132,9 @@ def recover_segments(
     result = RecoveredLog([], segments[0].base_offset, -1)
     first_checked = len(segments) - 1
     if not clean:
-        while first_checked > 0 and segments[first_checked].base_offset > recovery_point:
+        # The one that ends at the recovery point, too: after a cut it may have taken appends, and what follows it may
+        # have come back.
+        while first_checked > 0 and segments[first_checked].base_offset >= recovery_point:
             first_checked -= 1
     for number, segment in enumerate(segments):
         if number < first_checked:
@@ -139,7 +160,8 @@ def recover_segments(
         scan = _SegmentScan(segment, recovery_point, clean)
         scan.run(result, now_ms)
         result.segments.append(segment)
-        if scan.found_bad_batch:
+        result.is_damaged = segment.is_damaged
+        if scan.found_bad_batch and not segment.is_damaged:
             _drop(segments[number + 1 :], result)
             break
     return result
@@ -152,6 +174,9 @@ def _drop(segments: list[Segment], result: RecoveredLog) -> None:
         segment.forget()
         for path in segment.paths:
             remove_tree(segment.disk, path)
+    if segments:
+        # They must not come back behind what is written now.
+        segments[0].disk.fsync_directory(segments[0].directory)
 
 
 class _SegmentScan:
@@ -177,7 +202,7 @@ class _SegmentScan:
                 self._cut(result, error)
             else:
                 # What was flushed stays. Offsets up to the recovery point were given out: the log goes on behind them.
-                result.is_damaged = segment.is_damaged = True
+                segment.is_damaged = True
                 segment.suspect_damage()
                 self.tail.next_offset = self.trusted_end
                 logger.error("%s: damage below the recovery point: %s", segment.path, error)
@@ -296,6 +321,8 @@ def recover_producers(directory: Path, log: RecoveredLog, state: ProducerState) 
 
     Also finds again the aborted transactions whose markers were checked, and removes snapshots beyond the end.
     """
+    # After a cut it knows what is gone.
+    state.clear()
     disk = log.segments[-1].disk
     start = log.segments[0].base_offset
     limit = log.end_offset if log.checked_from >= log.end_offset else log.checked_from

@@ -1,7 +1,8 @@
 """A disk in memory that loses power, runs full and lies when a test says so.
 
-What it forgets at a power cut is what POSIX allows: bytes that were not fsynced, page by page, and names whose folder
-was not fsynced, from some point on. A killed process loses nothing but the rest of the write it was in.
+What it forgets at a power cut is what POSIX allows: bytes that were not fsynced, page by page, and changes of names
+whose folder was not fsynced, each by itself as long as none is kept without what it builds on. A killed process loses
+nothing but the rest of the write it was in.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 PAGE_BYTES = 512
@@ -40,6 +42,15 @@ class _Open:
 Change = tuple[str, Path, Inode | Path | None]
 
 
+class Loss(Enum):
+    """What becomes of all that was not fsynced when the power goes."""
+
+    NOTHING = "kept"
+    EVERYTHING = "lost"
+    SOMETHING = "torn"
+    """Pages and names by chance."""
+
+
 class FaultDisk:
     """The Disk seam over dicts. `steps` counts the calls that change something; `cut_at` names the one to die in."""
 
@@ -59,6 +70,8 @@ class FaultDisk:
         """Errno values by method: each call of the method takes one."""
         self.max_open = 0
         self.calls: dict[str, int] = {}
+        self.watch: Callable[[], None] | None = None
+        """Called before each change, and in the middle of each write: a moment to take a copy."""
 
     # What tests do to it
 
@@ -66,22 +79,63 @@ class FaultDisk:
         """Let the next calls of a method fail."""
         self.failures.setdefault(method, []).extend([code] * times)
 
-    def restart(self, *, power_cut: bool) -> None:
+    def copy(self, seed: int) -> FaultDisk:
+        """The same disk at this moment, to go another way. Nothing is open on it."""
+        other = FaultDisk(seed, self.page_bytes)
+        known: dict[int, Inode] = {}
+
+        def twin(inode: Inode) -> Inode:
+            if id(inode) not in known:
+                known[id(inode)] = Inode(bytearray(inode.data), inode.durable, inode.is_directory)
+            return known[id(inode)]
+
+        other.names = {name: twin(inode) for name, inode in self.names.items()}
+        other.durable_names = {name: twin(inode) for name, inode in self.durable_names.items()}
+        other.pending = [
+            (kind, path, twin(what) if isinstance(what, Inode) else what) for kind, path, what in self.pending
+        ]
+        return other
+
+    def restart(self, *, power_cut: bool, loss: Loss | None = None) -> None:
         """Come back after a crash: of the process alone, or with everything that was not flushed in doubt."""
         self.dead, self.cut_at = False, -1
         self.descriptors.clear()
         self.failures.clear()
         if not power_cut:
             return
+        loss = loss or self.random.choice([Loss.NOTHING, Loss.EVERYTHING, Loss.SOMETHING, Loss.SOMETHING])
         names = dict(self.durable_names)
-        for change in self.pending[: self.random.randint(0, len(self.pending))]:
+        for change in self._kept_changes(loss):
             _apply(names, change)
         self.pending.clear()
         self.names, self.durable_names = names, dict(names)
         for inode in {id(inode): inode for inode in names.values()}.values():
             if not inode.is_directory:
-                inode.durable = self._after_power_cut(inode)
+                if loss is Loss.NOTHING:
+                    inode.durable = bytes(inode.data)
+                elif loss is Loss.SOMETHING:
+                    inode.durable = self._after_power_cut(inode)
                 inode.data = bytearray(inode.durable)
+
+    def _kept_changes(self, loss: Loss) -> list[Change]:
+        """The changes of names that have reached the disk. Only those of one path keep their order."""
+        if loss is not Loss.SOMETHING:
+            return self.pending if loss is Loss.NOTHING else []
+        share = self.random.choice([0.2, 0.5, 0.8])
+        kept: list[Change] = []
+        lost: set[Path] = set()
+        above_lost: set[Path] = set()
+        for change in self.pending:
+            paths = [change[1], *([change[2]] if isinstance(change[2], Path) else [])]
+            builds_on_lost = any(
+                path in lost or path in above_lost or not lost.isdisjoint(path.parents) for path in paths
+            )
+            if builds_on_lost or self.random.random() > share:
+                lost.update(paths)
+                above_lost.update(parent for path in paths for parent in path.parents)
+            else:
+                kept.append(change)
+        return kept
 
     def _after_power_cut(self, inode: Inode) -> bytes:
         """Each page is as it was or as it should be; the size is somewhere between the two."""
@@ -153,6 +207,8 @@ class FaultDisk:
         if data and room <= 0:
             raise OSError(errno.ENOSPC, "no space left")
         cut = self._reached_cut()
+        if self.watch is not None:
+            self._watch_torn_write(inode, data, position)
         count = self.random.randint(0, len(data)) if cut else min(len(data), room)
         if position > len(inode.data):
             inode.data.extend(bytes(position - len(inode.data)))
@@ -161,6 +217,15 @@ class FaultDisk:
         if cut:
             self._die()
         return count
+
+    def _watch_torn_write(self, inode: Inode, data: bytes, position: int) -> None:
+        assert self.watch is not None
+        before, inode.data = inode.data, bytearray(inode.data)
+        inode.data.extend(bytes(max(0, position - len(before))))
+        part = data[: self.random.randint(0, len(data))]
+        inode.data[position : position + len(part)] = part
+        self.watch()
+        inode.data = before
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
         self._call("pread")
@@ -228,9 +293,8 @@ class FaultDisk:
             raise FileNotFoundError(errno.ENOENT, "no such folder", str(path))
         if not inode.is_directory:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(path))
-        start = f"{path}/".replace("//", "/")
-        inside = [str(name)[len(start) :] for name in self.names if str(name).startswith(start)]
-        return sorted(name for name in inside if name and "/" not in name)
+        depth = len(path.parts) + 1
+        return sorted(name.name for name in self.names if len(name.parts) == depth and name.parent == path)
 
     def exists(self, path: Path) -> bool:
         self._call("exists")
@@ -283,7 +347,9 @@ class FaultDisk:
         return self.steps == self.cut_at
 
     def _step(self) -> None:
-        """A change that happens whole or, if the cut is here, sometimes not at all."""
+        """A change that happens whole or, if the cut is here, not at all."""
+        if self.watch is not None:
+            self.watch()
         if self._reached_cut():
             self._die()
 
