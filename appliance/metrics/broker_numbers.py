@@ -83,6 +83,13 @@ class BrokerNumbers:
     bytes_sent: int = 0
     loop_lag_max_seconds: float = 0.0
     """The longest that a timer was late since the last look."""
+    loop_lag_counts: list[int] = field(default_factory=list)
+    """How long the loop was busy at a stretch: counts by bucket of `latency_buckets`."""
+    loop_lag_total_us: int = 0
+    request_bytes: int = 0
+    """Memory of requests that are being received, beyond each connection's first buffer."""
+    connections_starved: int = 0
+    """Connections whose request waits for such memory."""
     log_write_errors: int = 0
     helper_jobs: int = 0
     uploads: int = 0

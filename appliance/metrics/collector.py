@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from appliance.metrics.broker_numbers import BrokerNumbers, CleanerNumbers, PartitionNumbers, ReplicationNumbers
+from appliance.metrics.latency_buckets import cumulative_seconds, quantile_us
 
 
 class BrokerCollector(Collector):
@@ -15,10 +16,12 @@ class BrokerCollector(Collector):
 
     def __init__(self, numbers: Callable[[], BrokerNumbers]) -> None:
         self._numbers = numbers
+        self._loop_lag_before: list[int] = []
 
     def collect(self) -> Iterator[Metric]:
         numbers = self._numbers()
         yield from _of_requests(numbers)
+        yield from self._of_loop(numbers)
         yield from _of_partitions(numbers.partitions)
         if numbers.replication is not None:
             yield from _of_replication(numbers.replication)
@@ -44,6 +47,12 @@ class BrokerCollector(Collector):
                 "Closed segments not in the tier yet.",
                 numbers.tiering_waiting_bytes,
             ),
+            ("appliance_request_buffer_bytes", "Memory of large requests that come in.", numbers.request_bytes),
+            (
+                "appliance_connections_waiting_for_memory",
+                "Connections whose request waits until queued.max.request.bytes has room.",
+                numbers.connections_starved,
+            ),
             ("appliance_broker_lease", "1 while the broker may serve what it leads.", int(numbers.has_lease)),
         ):
             yield GaugeMetricFamily(name, text, value)
@@ -61,6 +70,25 @@ class BrokerCollector(Collector):
             ("appliance_handler_errors", "Requests that failed by a mistake of ours.", numbers.handler_errors),
         ):
             yield CounterMetricFamily(name, text, value)
+
+    def _of_loop(self, numbers: BrokerNumbers) -> Iterator[Metric]:
+        """How long the loop is busy at a stretch, as a histogram, and its tail since the last scrape."""
+        counts, before = numbers.loop_lag_counts, self._loop_lag_before
+        if not counts:
+            return
+        self._loop_lag_before = counts
+        yield HistogramMetricFamily(
+            "appliance_event_loop_lag_seconds",
+            "How long the event loop was busy at a stretch, which all others had to wait.",
+            buckets=cumulative_seconds(counts),
+            sum_value=numbers.loop_lag_total_us / 1e6,
+        )
+        new = [now - then for now, then in zip(counts, before, strict=True)] if before else counts
+        yield GaugeMetricFamily(
+            "appliance_event_loop_lag_p999_seconds",
+            "99.9 % of these stretches since the last scrape were shorter.",
+            quantile_us(new, 0.999) / 1e6,
+        )
 
 
 def _of_cleaner(cleaner: CleanerNumbers) -> Iterator[Metric]:

@@ -11,9 +11,11 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any
 
 from appliance.base.clock import Clock, SystemClock
+from appliance.metrics.latency_buckets import LatencyBuckets
 from appliance.server.background import LoopBackground
 from appliance.server.connection import Connection
 from appliance.server.dispatcher import Dispatcher, HandlerEntry
@@ -56,6 +58,9 @@ class Server:
         self.now_ms = self.clock.now_ms()
         """Wall-clock time when this tick began."""
         self.ticks = 0
+        self.tick_lengths = LatencyBuckets()
+        """From a tick's beginning to its last answer: what whoever comes meanwhile has to wait."""
+        self._tick_began = 0.0
         self.fast_requests = 0
         """Requests that took a short way past the dispatcher."""
         self.connections_accepted = 0
@@ -94,6 +99,7 @@ class Server:
         if not self.tick_scheduled and not self._closed:
             self.tick_scheduled = True
             self.now_ms = self.clock.now_ms()
+            self._tick_began = perf_counter()
             self.loop.call_soon(self._tick)
 
     def drop_held(self, reason: str) -> None:
@@ -164,6 +170,7 @@ class Server:
     def _tick(self) -> None:
         self.tick_scheduled = False
         self.ticks += 1
+        began = self._tick_began
         for hook in self._tick_hooks:
             try:
                 hook()
@@ -184,6 +191,7 @@ class Server:
                 connection.close("answers could not be sent")
         if self.touched:
             self.begin_tick()
+        self.tick_lengths.record(int((perf_counter() - began) * 1e6))
 
     def _call_after_write(self) -> None:
         callbacks, self.after_write = self.after_write, []

@@ -22,3 +22,5 @@ def test_a_broker_serves_its_numbers(tmp_path: Path) -> None:
     assert f'kafka_server_brokertopicmetrics_messagesin_total{{topic="{topic.name}"}} 4.0' in text
     assert 'kafka_network_requestmetrics_requests_total{request="Produce"} 2.0' in text
     assert "appliance_broker_lease 1.0" in text
+    (lag,) = [line for line in text.splitlines() if line.startswith("appliance_event_loop_lag_p999_seconds ")]
+    assert 0 < float(lag.split()[1]) < 60

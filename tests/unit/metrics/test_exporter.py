@@ -7,7 +7,9 @@ import pytest
 
 from appliance.base.errors import UserError
 from appliance.metrics.broker_numbers import BrokerNumbers, PartitionNumbers, ReplicationNumbers
+from appliance.metrics.collector import BrokerCollector
 from appliance.metrics.exporter import Exporter
+from appliance.metrics.latency_buckets import LatencyBuckets
 
 
 def partition(topic: str, number: int, **changes: int) -> PartitionNumbers:
@@ -53,6 +55,30 @@ def test_numbers_have_the_names_that_dashboards_know() -> None:
     assert found["kafka_server_socket_server_metrics_connection_count"] == 3
     assert found["appliance_received_bytes_total"] == 77
     assert found["appliance_broker_lease"] == 1
+
+
+def test_the_tail_of_the_loops_lag_is_that_since_the_last_scrape() -> None:
+    buckets = LatencyBuckets()
+    told: list[float] = []
+
+    def numbers() -> BrokerNumbers:
+        return BrokerNumbers(1, loop_lag_counts=list(buckets.counts), loop_lag_total_us=buckets.total_us)
+
+    collector = BrokerCollector(numbers)
+    for durations in ([100] * 998 + [50_000] * 2, [200] * 1_000, []):
+        for duration_us in durations:
+            buckets.record(duration_us)
+        samples = {
+            (sample.name, sample.labels.get("le", "")): sample.value
+            for metric in collector.collect()
+            for sample in metric.samples
+        }
+        told.append(samples["appliance_event_loop_lag_p999_seconds", ""])
+    assert 0.05 <= told[0] <= 0.0625
+    assert 0.0002 <= told[1] <= 0.00025
+    assert told[2] == 0
+    assert samples["appliance_event_loop_lag_seconds_count", ""] == 2_000
+    assert samples["appliance_event_loop_lag_seconds_bucket", "0.000128"] == 998
 
 
 def test_each_scrape_reads_anew() -> None:
