@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,6 +48,13 @@ class Disk(Protocol):
     def fsync_directory(self, path: Path) -> None:
         """Make renames, creations and removals in a directory durable."""
 
+    @property
+    def can_sync_all(self) -> bool:
+        """Whether `sync_all` is to be had here."""
+
+    def sync_all(self, path: Path) -> None:
+        """Make everything durable that was written to the file system of a directory, by whomever."""
+
     def free_bytes(self, path: Path) -> int: ...
 
     def total_bytes(self, path: Path) -> int:
@@ -81,6 +89,19 @@ def _load_sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _sync_file_range = _load_sync_file_range()
+
+
+def _load_syncfs() -> Callable[[int], int] | None:
+    """The same for syncfs, which tells its errors by errno."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if function is None:
+        return None
+    function.argtypes = [ctypes.c_int]
+    function.restype = ctypes.c_int
+    return cast(Callable[[int], int], function)
+
+
+_syncfs = _load_syncfs()
 
 
 class SystemDisk:
@@ -136,6 +157,21 @@ class SystemDisk:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def can_sync_all(self) -> bool:
+        return _syncfs is not None
+
+    def sync_all(self, path: Path) -> None:
+        if _syncfs is None:
+            raise OSError(errno.ENOSYS, "this host has no syncfs")
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if _syncfs(descriptor) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code))
         finally:
             os.close(descriptor)
 

@@ -36,24 +36,35 @@ class Flush:
     cuts: int = 0
     """How often the log had been cut; a flush from before a cut says nothing of what was appended since."""
 
-    def run(self) -> None:
+    def run(self, *, durable: bool = True) -> None:
         """Write and flush. Blocks. The order matters: what a snapshot or an epoch names is on disk before it.
+
+        With `durable` false it only writes: for a caller who flushes the whole file system afterwards.
 
         Raises:
             OSError: nothing of this flush may be believed.
         """
+        if durable:
+            self._sync_files()
+        for offset, entries in self.snapshots.items():
+            path = self.directory / f"{file_stem(offset)}.snapshot"
+            replace_file(self.disk, path, snapshot_to_bytes(snapshot_of(entries)), durable=durable)
+        if self.epochs is not None:
+            replace_file(self.disk, self.directory / LEADER_EPOCH_FILE, epochs_to_bytes(self.epochs), durable=durable)
+        if durable:
+            self._sync_folders()
+
+    def _sync_files(self) -> None:
         if self.folder_created:
             self._sync_if_there(self.directory / PARTITION_METADATA_FILE)
         for segment in self.segments:
             self.disk.fdatasync(segment.descriptor)
             for path in (segment.index_path, segment.time_index_path, segment.transaction_index_path):
                 self._sync_if_there(path)
-        for offset, entries in self.snapshots.items():
-            path = self.directory / f"{file_stem(offset)}.snapshot"
-            replace_file(self.disk, path, snapshot_to_bytes(snapshot_of(entries)))
-        if self.epochs is not None:
-            replace_file(self.disk, self.directory / LEADER_EPOCH_FILE, epochs_to_bytes(self.epochs))
-        elif self.file_created or self.folder_created or self.segments:
+
+    def _sync_folders(self) -> None:
+        # With the epochs the folder has been flushed already.
+        if self.epochs is None and (self.file_created or self.folder_created or self.segments):
             self.disk.fsync_directory(self.directory)
         if self.folder_created:
             self.disk.fsync_directory(self.directory.parent)

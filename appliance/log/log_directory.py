@@ -58,6 +58,8 @@ from appliance.log.partition_log import PartitionLog
 logger = logging.getLogger(__name__)
 
 DELETE_SUFFIX = "-delete"
+CLOSED_TOGETHER_MIN = 200
+"""From so many logs on, a clean end flushes the whole file system once, with what others have written to it."""
 _FOLDER_NAME = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
 _FOLDER_NAME_MAX_BYTES = 255
 
@@ -409,10 +411,15 @@ class LogDirectory:
     def _kept(self, checkpoint: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {key: checkpoint[key] for key in self.unopened if key in checkpoint}
 
+    @property
+    def _closes_together(self) -> bool:
+        """Whether one flush of the file system does for all logs: each of them would need several."""
+        return self._disk.can_sync_all and len(self.logs) >= CLOSED_TOGETHER_MIN
+
     def close_log(self, log: PartitionLog, clean: bool) -> bool:
         """Close one log; whether everything in it is durable. Blocks; any thread may do it."""
         try:
-            log.close(clean and self.is_usable)
+            log.close(clean and self.is_usable, durable=not self._closes_together)
         except (LogWriteFailed, OSError) as error:
             logger.error("%s: the next start will recover it: %s", log.directory, error)
             return False
@@ -423,6 +430,8 @@ class LogDirectory:
         if not self.is_usable:
             return
         try:
+            if self._closes_together:
+                self._disk.sync_all(self.path)
             self.checkpoint(high_watermarks)()
             if flushed:
                 mark_clean(self._disk, self.path, broker_epoch)

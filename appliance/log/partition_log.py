@@ -591,21 +591,23 @@ class PartitionLog(CompactedLog):
         for segment in flush.segments:
             segment.release()
 
-    def flush(self) -> None:
-        """Make everything that is written durable. Blocks.
+    def flush(self, *, durable: bool = True) -> None:
+        """Make everything that is written durable; with `durable` false the caller does that part. Blocks.
 
         Raises:
             LogWriteFailed: nothing may be believed; take the directory offline.
         """
         while flush := self.prepare_flush():
             try:
-                flush.run()
+                flush.run(durable=durable)
             except OSError as error:
                 raise self.flush_failed(flush, error) from error
             self.flushed(flush)
 
-    def close(self, clean: bool = True) -> None:
+    def close(self, clean: bool = True, *, durable: bool = True) -> None:
         """Let the files go. A clean close flushes and takes a producer snapshot, so that the next start reads nothing.
+
+        With `durable` false all is written, and the caller makes it durable before it says that the end was clean.
 
         Raises:
             LogWriteFailed: the clean close could not be made; recovery will do at the next start.
@@ -619,7 +621,7 @@ class PartitionLog(CompactedLog):
                     active.max_timestamp, active.max_timestamp_offset - active.base_offset
                 )
                 self._pending_snapshots[self.log_end_offset] = self.producer_state.copy()
-                self.flush()
+                self.flush(durable=durable)
         finally:
             for segment in self.segments:
                 segment.forget()

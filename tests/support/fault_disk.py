@@ -311,6 +311,17 @@ class FaultDisk:
                 kept.append(change)
         self.pending = kept
 
+    can_sync_all = True
+
+    def sync_all(self, path: Path) -> None:
+        self._call("sync_all")
+        self._step()
+        for change in self.pending:
+            _apply(self.durable_names, change)
+        self.pending = []
+        for inode in self._files():
+            inode.durable = bytes(inode.data)
+
     def free_bytes(self, path: Path) -> int:
         self._call("free_bytes")
         return max(0, self.capacity - sum(len(inode.data) for inode in self._files()))

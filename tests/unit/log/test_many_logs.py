@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 
 from appliance.base.ids import TopicPartition
 from appliance.base.randomness import SeededRandomness
-from appliance.log.log_manager import DirectoryLock, LogManager
+from appliance.log.log_directory import CLOSED_TOGETHER_MIN
+from appliance.log.log_manager import DirectoryLock, LogManager, Shutdown
 from tests.support.fault_disk import FaultDisk
 from tests.support.logs import TOPIC_ID, TestClock, append, config_of, open_log, read_all
 
 DATA = Path("/data")
-LOGS, OPEN_MAX = 300, 20
+LOGS, OPEN_MAX = CLOSED_TOGETHER_MIN + 50, 20
 CALLS_TO_CREATE = 8
 CALLS_TO_OPEN_CLEAN = 21
 CALLS_TO_OPEN_AFTER_A_CRASH = 14
@@ -122,6 +124,34 @@ def test_and_after_a_clean_end() -> None:
     assert len(logs) == LOGS
     assert calls_of(disk) <= LOGS * CALLS_TO_OPEN_CLEAN + 10
     assert all(log.log_end_offset == 1 for log in logs.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_logs_end_cleanly_with_one_flush_for_all(seed: int) -> None:
+    """And what a clean end promises is there after a power cut."""
+    disk = new_disk(seed)
+    manager = manager_on(disk)
+    filled(disk, manager)
+    disk.calls.clear()
+    manager.close({})
+    assert sum(disk.calls.get(name, 0) for name in ("fsync", "fdatasync", "fsync_directory", "sync_all")) <= 12
+    disk.restart(power_cut=True)
+    manager = manager_on(disk)
+    assert manager.last_shutdown is Shutdown.CLEAN
+    for number, log in enumerate(manager.load_all(lambda topic: config_of()).values()):
+        assert (log.recovery_point, log.log_end_offset) == (1, 1)
+        assert read_all(log)[0].value.startswith(b"value "), number
+
+
+def test_an_end_whose_flush_fails_is_not_a_clean_one() -> None:
+    disk = new_disk()
+    manager = manager_on(disk)
+    filled(disk, manager)
+    disk.fail("sync_all", errno.EIO)
+    manager.close({})
+    manager = manager_on(disk)
+    assert manager.last_shutdown is Shutdown.SAME_BOOT
+    assert {log.recovery_point for log in manager.load_all(lambda topic: config_of()).values()} == {0}
 
 
 def test_many_logs_share_few_descriptors() -> None:
