@@ -11,6 +11,7 @@ import pytest
 from appliance.log.partition_log import PartitionLog
 from appliance.records.compression import Codec
 from appliance.records.control import ABORT, COMMIT, build_marker
+from tests.support.java_tools import QUICK_START
 from tests.support.kafka_jars import java_command
 from tests.support.logs import START_MS, append, config_of, open_log, stage
 
@@ -46,7 +47,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> PartitionLog:
 
 def dump(*paths: Path, options: tuple[str, ...] = ()) -> str:
     files = ",".join(str(path) for path in sorted(paths))
-    command = java_command(DUMP_TOOL, "--files", files, *options)
+    command = java_command(DUMP_TOOL, "--files", files, *options, options=QUICK_START)
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     text = done.stdout + done.stderr
@@ -77,6 +78,80 @@ def test_offset_indexes_agree_with_the_log(log: PartitionLog) -> None:
     text = dump(*files(log, ".index"))
     assert len(re.findall(r"offset: \d+ position: \d+", text)) == sum(len(segment.index) for segment in log.segments)
     dump(*files(log, ".index"), options=("--index-sanity-check",))
+
+
+def verified(log: PartitionLog) -> list[int]:
+    """Let the tool look into every file of a closed log, in each of its ways; returns the offsets it has read."""
+    kinds = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+    everything = [path for kind in kinds for path in log.directory.glob(f"*{kind}")]
+    text = dump(*everything, options=("--deep-iteration", "--print-data-log"))
+    assert "isvalid: false" not in text
+    indexes = (*files(log, ".index"), *files(log, ".timeindex"))
+    for options in (("--index-sanity-check",), ("--verify-index-only",)):
+        dump(*indexes, options=options)
+    return [int(found) for found in re.findall(r"^\| offset: (\d+)", text, re.M)]
+
+
+def busy_log(folder: Path, batches: int = 120) -> PartitionLog:
+    """As `log`, in every codec and with transactions; still open."""
+    log = open_log(folder, config_of(segment_bytes=6_000, index_interval_bytes=500))
+    for number in range(batches):
+        values = [b"%03d-%d " % (number, n) * 10 for n in range(RECORDS_PER_BATCH)]
+        producer = {"producer_id": 2, "producer_epoch": 4, "base_sequence": RECORDS_PER_BATCH * number}
+        append(log, *values, codec=number % len(Codec), timestamp=START_MS + number, transactional=True, **producer)
+        if number % 10 == 9:
+            kind = ABORT if number % 20 == 9 else COMMIT
+            stage(log, bytearray(build_marker(kind, 7, producer_id=2, producer_epoch=4, now_ms=START_MS + number)))
+            log.write_staged()
+    assert len(log.segments) > 3
+    return log
+
+
+@pytest.mark.parametrize("cut", [150, 171])
+def test_what_is_left_of_a_cut_log_has_no_fault(tmp_path: Path, cut: int) -> None:
+    log = busy_log(tmp_path)
+    if cut % 2:
+        log.flush()
+    slice_on_its_way = log.read(cut - 1, 1_000, log.log_end_offset)
+    assert slice_on_its_way is not None
+    slice_on_its_way.retain()
+    log.truncate_to(cut)
+    slice_on_its_way.release()
+    end = log.log_end_offset
+    for number in range(60):
+        append(log, b"behind the cut %d" % number * 5, codec=number % len(Codec), leader_epoch=9)
+    log.close()
+    assert end <= cut
+    assert verified(log)[-60:] == list(range(end, end + 60))
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 100])
+def test_what_recovery_leaves_has_no_fault(tmp_path: Path, torn_bytes: int) -> None:
+    log = busy_log(tmp_path)
+    end = log.log_end_offset
+    log.close(clean=False)
+    # As after a crash: no index was stored, the last write is torn.
+    for suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
+        for path in log.directory.glob(f"*{suffix}"):
+            path.unlink()
+    newest = max(log.directory.glob("*.log"))
+    if torn_bytes:
+        newest.write_bytes(newest.read_bytes()[:-torn_bytes])
+    log = open_log(tmp_path, log.config, recovery_point=0)
+    assert (log.log_end_offset == end) == (not torn_bytes)
+    append(log, b"after the crash", leader_epoch=9)
+    last = log.log_end_offset - 1
+    log.close()
+    assert verified(log)[-1] == last
+
+
+def test_what_retention_and_deletion_leave_has_no_fault(tmp_path: Path) -> None:
+    log = busy_log(tmp_path)
+    log.raise_log_start(155)
+    log.delete_local_segments_below(155)
+    append(log, b"more")
+    log.close()
+    assert verified(log)[-1] == log.log_end_offset - 1
 
 
 def test_time_indexes_agree_with_the_log(log: PartitionLog) -> None:

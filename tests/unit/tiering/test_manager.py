@@ -492,3 +492,46 @@ def test_many_partitions_are_driven_in_slices(kit: Kit) -> None:
     assert looked == 120
     kit.manager.close()
     assert list(split_batches(build_batch([(0, None, b"x", ())]))), "the test's own tools work"
+
+
+def test_a_wanted_start_goes_into_the_manifest_before_the_log_begins_there(tmp_path: Path) -> None:
+    kit = Kit(tmp_path)
+    hosted = kit.hosted(retention_ms=-1)
+    for _ in range(3):
+        hosted.append_segment()
+    for _ in range(8):
+        kit.settle(1_000)
+    end = hosted.log.segments[-1].base_offset
+    assert kit.manifest.end_offset == end
+    kit.store.rule = away()
+    assert kit.manager.raise_start(TOPIC_ID, 0, 17)
+    kit.settle(1_000)
+    assert (hosted.log.log_start_offset, kit.manifest.start_offset) == (0, 0)
+    kit.store.rule = lambda operation, name: None
+    for _ in range(4):
+        kit.settle(60_000)
+    assert (hosted.log.log_start_offset, kit.manifest.start_offset) == (17, 17)
+    item = kit.manifest.items[0]
+    assert (item.start, item.end) == (17, 24)
+
+
+def test_a_log_of_which_nothing_was_tiered_yet_begins_where_it_is_asked_to(tmp_path: Path) -> None:
+    kit = Kit(tmp_path)
+    hosted = kit.hosted(retention_ms=-1)
+    hosted.append([b"a", b"b", b"c"])
+    assert kit.manager.raise_start(TOPIC_ID, 0, 2)
+    for _ in range(4):
+        kit.settle(1_000)
+    assert hosted.log.log_start_offset == 2
+    hosted.append_segment()
+    for _ in range(8):
+        kit.settle(1_000)
+    assert kit.manifest.start_offset == 2
+
+
+def test_the_start_of_a_partition_that_is_not_tiered_is_its_log_alone(tmp_path: Path) -> None:
+    kit = Kit(tmp_path)
+    hosted = kit.hosted(remote_storage_enable=False)
+    hosted.append([b"a"])
+    assert not kit.manager.raise_start(TOPIC_ID, 0, 1)
+    assert not kit.manager.raise_start(TOPIC_ID, 5, 1), "of another partition it knows nothing"
