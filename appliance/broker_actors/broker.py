@@ -29,6 +29,7 @@ from appliance.broker_actors.internal_topics import InternalTopics
 from appliance.broker_actors.log_care import LogCare
 from appliance.broker_actors.log_cleaner import LogCleaner
 from appliance.broker_actors.log_cleaner_worker import ProcessWorker
+from appliance.broker_actors.offline_replicas import OfflineReplicas
 from appliance.broker_actors.partition_host import PartitionHost
 from appliance.broker_actors.replica_manager import ReplicaManager
 from appliance.broker_actors.serving import ServingGate
@@ -155,6 +156,7 @@ class Broker:
         self.partitions.replication = self.replication
         self.loop_lag = LoopLag(self.background, self.clock)
         self._exporter: Exporter | None = None
+        self._offline_replicas = OfflineReplicas(self)
         self._care = LogCare(self.partitions, logs, config, self.clock, self.background)
         self.cleaner = LogCleaner(
             self.partitions,
@@ -196,6 +198,7 @@ class Broker:
         self.loop_lag.start()
         self.groups.start()
         self._care.start()
+        self._offline_replicas.start()
         self.cleaner.start()
         self.replication.start()
         self._tick_tiering()

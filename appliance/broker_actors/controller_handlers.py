@@ -14,6 +14,7 @@ from appliance.controller import (
     configs,
     isr,
     leader_elections,
+    offline_replicas,
     partitions,
     producer_ids,
     reassignments,
@@ -34,6 +35,7 @@ from appliance.wire.messages.internal_metadata import (
     CONTROLLER_STATUS,
     METADATA_FETCH,
     REGISTER_BROKER,
+    REPLICAS_OFFLINE,
     BrokerLeaseRequest,
     ControllerStatusResponse,
     MetadataFetchRequest,
@@ -90,6 +92,7 @@ def controller_handlers() -> dict[int, HandlerEntry]:
             lambda body, image, rules: producer_ids.allocate_producer_ids(body, image)
         ),
         REGISTER_BROKER: _deciding(brokers.register),
+        REPLICAS_OFFLINE: _deciding(offline_replicas.replicas_offline),
     }
 
 

@@ -81,6 +81,16 @@ class DataDirectories:
             if broker_id in partition.replicas
         )
 
+    def check_lost(self, topic_partition: TopicPartition, topic_id: uuid.UUID, isr: tuple[int, ...], me: int) -> None:
+        """Before a log is opened: one that is gone is begun anew only when nobody takes it for one that is in sync.
+
+        Any thread. Raises LogUnavailable.
+        """
+        logs = self._logs
+        if logs.not_found.get(topic_partition) == topic_id and topic_partition not in logs.logs:
+            if me in isr and len(isr) > 1:
+                raise LogUnavailable(f"the log of {topic_partition} is gone, and this broker has to leave its ISR first")
+
     def could_not_open(self, topic_partition: TopicPartition, topic_id: uuid.UUID, error: Exception) -> bool:
         """Whether trying again is of no use, because the log may lie in a directory that cannot be used."""
         if not isinstance(error, LogUnavailable):

@@ -252,11 +252,6 @@ class PartitionHost:
         offline = [(hosted.topic_partition, hosted.offline) for hosted in self if hosted.offline]
         return sorted(offline + self.directories.unavailable_in(self.image))
 
-    def out_of_service(self) -> list[tuple[TopicPartition, str]]:
-        """Partitions of this broker that are not served, and why."""
-        offline = [(hosted.topic_partition, hosted.offline) for hosted in self if hosted.offline]
-        return sorted(offline + self.directories.unavailable_in(self.image))
-
     def set_serving(self, serving: bool) -> None:
         """Whether this broker may answer for what it leads."""
         if serving != self.serving:
@@ -425,6 +420,7 @@ class PartitionHost:
             for state, partition in wanted:
                 topic_partition = TopicPartition(state.name, partition.partition)
                 try:
+                    self.directories.check_lost(topic_partition, state.topic_id, partition.isr, self.broker_id)
                     opened.append(self.logs.create(topic_partition, state.topic_id, configs[state.topic_id]))
                 except Exception as error:
                     opened.append(error)

@@ -1,4 +1,5 @@
-"""Between brokers and controllers, our own: MetadataFetch, ControllerStatus, RegisterBroker, BrokerLease.
+"""Between brokers and controllers, our own: MetadataFetch, ControllerStatus, RegisterBroker, BrokerLease and
+ReplicasOffline.
 
 Kafka's BrokerRegistration and BrokerHeartbeat have no room for what the leases need (controller epoch, firm or soft,
 state of the log), and its brokers read the metadata quorum by Fetch; hence APIs of our own, with keys above Kafka's.
@@ -15,6 +16,7 @@ METADATA_FETCH = 20001
 CONTROLLER_STATUS = 20002
 REGISTER_BROKER = 20003
 BROKER_LEASE = 20004
+REPLICAS_OFFLINE = 20005
 
 
 class MetadataFetchRequest(Request["MetadataFetchResponse"], api_key=METADATA_FETCH, versions=(0, 0), flexible_from=0):
@@ -148,3 +150,23 @@ class BrokerLeaseResponse(Struct, api_key=BROKER_LEASE, versions=(0, 0), flexibl
     lease_ms: Int32 = 0
     """How long the lease lasts, from the moment the request was sent; 0 gives none."""
     should_shut_down: Bool = False
+
+
+class ReplicasOfflineTopic(Struct):
+    topic_id: Uuid = ZERO_UUID
+    partitions: list[Int32] = field()
+
+
+class ReplicasOfflineRequest(
+    Request["ReplicasOfflineResponse"], api_key=REPLICAS_OFFLINE, versions=(0, 0), flexible_from=0
+):
+    """Replicas of a broker that it cannot serve, because their disk has failed or their logs cannot be found."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    topics: list[ReplicasOfflineTopic] = field()
+
+
+class ReplicasOfflineResponse(Struct, api_key=REPLICAS_OFFLINE, versions=(0, 0), flexible_from=0):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
