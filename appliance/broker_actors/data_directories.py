@@ -87,9 +87,9 @@ class DataDirectories:
         Any thread. Raises LogUnavailable.
         """
         logs = self._logs
-        if logs.not_found.get(topic_partition) == topic_id and topic_partition not in logs.logs:
-            if me in isr and len(isr) > 1:
-                raise LogUnavailable(f"the log of {topic_partition} is gone, and this broker has to leave its ISR first")
+        is_gone = logs.not_found.get(topic_partition) == topic_id and topic_partition not in logs.logs
+        if is_gone and me in isr and len(isr) > 1:
+            raise LogUnavailable(f"the log of {topic_partition} is gone, and this broker has to leave its ISR first")
 
     def could_not_open(self, topic_partition: TopicPartition, topic_id: uuid.UUID, error: Exception) -> bool:
         """Whether trying again is of no use, because the log may lie in a directory that cannot be used."""
