@@ -39,6 +39,7 @@ from appliance.controller.records import Listener, LogState
 from appliance.log.checkpoints import META_PROPERTIES_FILE, read_properties
 from appliance.log.directory_identity import DirectoryLock, Shutdown
 from appliance.log.log_manager import LogManager
+from appliance.log.open_files import open_segments_max
 from appliance.server.background import LoopBackground
 from appliance.server.broker_api import broker_handlers
 from appliance.server.handlers.api_versions import served_versions
@@ -432,6 +433,7 @@ def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
         clock=clock,
         disk=disk,
         min_free_bytes=config.get("log.dir.min.free.bytes"),
+        max_open_segments=open_segments_max(),
         producer_id_expiration_ms=config.get("producer.id.expiration.ms"),
         producers_max=config.get("producer.ids.per.partition.max"),
         recovery_threads=config.get("num.recovery.threads.per.data.dir"),

@@ -184,6 +184,8 @@ class LogManager:
 
     def directory_of(self, folder: Path) -> LogDirectory:
         """The directory that a log's folder, or a file in it, lies in."""
+        if len(self.directories) == 1:
+            return self.directories[0]
         for directory in self.directories:
             if folder.is_relative_to(directory.path):
                 return directory

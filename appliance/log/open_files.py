@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +17,9 @@ from appliance.log.writeback import WriteBack
 if TYPE_CHECKING:
     from appliance.log.segment import Segment
 
-OPEN_SEGMENTS_MAX = 512
+OPEN_SEGMENTS_MAX = 4_096
 """Descriptors that logs hold at once; more only while that many slices are on their way to clients."""
+_OPEN_SEGMENTS_MIN = 64
 LOADED_INDEXES_MAX_BYTES = 64 << 20
 """Indexes of closed segments that are kept in memory after a read."""
 DELETED_SUFFIX = ".deleted"
@@ -27,6 +29,14 @@ CUT_SUFFIX = ".cut.deleted"
 
 class SegmentGone(FileNotFoundError):
     """Retention or compaction has taken the segment out of its log: look for the offset in the log again."""
+
+
+def open_segments_max() -> int:
+    """What logs may hold of the descriptors that this process may have: half, the rest is for connections."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY:
+        return OPEN_SEGMENTS_MAX
+    return max(_OPEN_SEGMENTS_MIN, min(OPEN_SEGMENTS_MAX, allowed // 2))
 
 
 class OpenFiles:
@@ -47,7 +57,7 @@ class OpenFiles:
         """More are open than should be, because they were retained."""
         self.writeback = WriteBack()
         self.damage = DamageBook()
-        self._open: deque[Segment] = deque()
+        self._open: OrderedDict[Segment, None] = OrderedDict()
         self._indexed: deque[Segment] = deque()
         self._index_bytes = 0
         self._lock = threading.RLock()
@@ -74,7 +84,7 @@ class OpenFiles:
             flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
             segment.descriptor = self.disk.open(path or segment.path, flags)
             segment.used = True
-            self._open.append(segment)
+            self._open[segment] = None
             if len(self._open) > self.max_open:
                 self._make_room(segment)
             return segment.descriptor
@@ -94,7 +104,7 @@ class OpenFiles:
                 segment.close_when_released = True
             elif segment.descriptor >= 0:
                 descriptor, segment.descriptor = segment.descriptor, -1
-                self._open.remove(segment)
+                del self._open[segment]
                 self.disk.close(descriptor)
 
     def condemn(self, segment: Segment) -> None:
@@ -140,11 +150,12 @@ class OpenFiles:
             if len(self._open) <= self.max_open:
                 self.is_crowded = False
                 return
-            segment = self._open.popleft()
+            segment = next(iter(self._open))
             if segment.used or segment.references or segment is wanted:
                 segment.used = False
-                self._open.append(segment)
+                self._open.move_to_end(segment)
             else:
+                del self._open[segment]
                 descriptor, segment.descriptor = segment.descriptor, -1
                 self.disk.close(descriptor)
 

@@ -26,6 +26,7 @@ PRODUCE_VERSION = 12
 LOAD_PARTITIONS = 1_000
 CALL_TIMEOUT_MS = 120_000
 POLL_S = 0.02
+PROBES = 10
 TOPIC_ALREADY_EXISTS = 36
 LATEST = -1
 AWAY = (ConnectionLost, CallTimedOut, KafkaError)
@@ -88,9 +89,9 @@ def produce(connection: Connection, partitions: Iterable[TopicPartition], acks: 
 def produce_to_all(
     address: Address, partitions: Sequence[TopicPartition], deadline: float, on_first: Callable[[], None] | None = None
 ) -> None:
-    """Try until each has taken a record, first one alone, then many at a time. TimeoutError at the deadline."""
+    """Try until each has taken a record, at first a few at random, then all. TimeoutError at the deadline."""
     left = dict.fromkeys(partitions)
-    probe = next(iter(left))
+    chance = random.Random(len(left))
     connection: Connection | None = None
     first = on_first is not None
     while left:
@@ -100,11 +101,13 @@ def produce_to_all(
             if connection is None or not connection.is_open:
                 connection = Connection(*address(), timeout_ms=CALL_TIMEOUT_MS)
             if first:
-                if not produce(connection, [probe]):
+                taken_first = produce(connection, chance.sample(list(partitions), min(PROBES, len(partitions))))
+                if not taken_first:
                     time.sleep(POLL_S)
                     continue
                 first = False
-                del left[probe]
+                for done in taken_first:
+                    del left[done]
                 if on_first is not None:
                     on_first()
             waiting = list(left)
