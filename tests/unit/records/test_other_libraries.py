@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kio.records.readers import read_batch as kio_read_batch
 
-from appliance.records.batch import check_batch
+from appliance.records.batch import check_batch, set_log_append_time
 from appliance.records.builder import build_batch
 from appliance.records.compression import Codec
 from appliance.records.reader import read_records
@@ -79,3 +81,49 @@ def test_kio_reads_our_batch() -> None:
     assert size == len(ours)
     assert (batch.base_offset, batch.producer_id, batch.producer_epoch, batch.base_sequence) == (40, 5, 1, 77)
     assert [(record.key, record.value) for record in batch.records] == [fields[1:3] for fields in RECORDS]
+
+
+# Any records
+
+_bytes = st.one_of(st.none(), st.binary(max_size=60), st.integers(0, 70_000).map(lambda size: b"\x00v" * (size // 2)))
+_records = st.lists(
+    st.tuples(
+        st.integers(0, 2**45),
+        _bytes,
+        _bytes,
+        st.lists(st.tuples(st.text(max_size=20), st.one_of(st.none(), st.binary(max_size=20))), max_size=3),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(records=_records, codec=st.sampled_from(Codec), base_offset=st.integers(0, 2**40))
+def test_any_records_are_the_same_here_and_there(records: list[Any], codec: Codec, base_offset: int) -> None:
+    expected = [(n, *fields) for n, fields in enumerate(records)]
+    ours = build_batch(records, codec=codec)
+    for builder_class, batch_class in LIBRARIES.values():
+        batch = batch_class(ours)
+        assert batch.validate_crc()
+        assert rows(batch) == expected
+        builder = builder_class(
+            magic=2,
+            compression_type=codec,
+            is_transactional=0,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            batch_size=1 << 30,
+        )
+        for offset, (timestamp, key, value, headers) in enumerate(records):
+            builder.append(offset, timestamp, key, value, headers)
+        assert rows(read_records(bytes(builder.build()))) == expected
+    plain = build_batch(records, base_offset=base_offset)
+    kio_batch, _ = kio_read_batch(plain, 0)
+    assert [(record.key, record.value) for record in kio_batch.records] == [fields[1:3] for fields in records]
+    stamped = bytearray(ours)
+    set_log_append_time(stamped, 1_800_000_000_000)
+    check_batch(stamped)
+    for _, batch_class in LIBRARIES.values():
+        assert {record.timestamp for record in batch_class(bytes(stamped))} == {1_800_000_000_000}
