@@ -20,7 +20,7 @@ from appliance.base.clock import Clock
 from appliance.base.disk import Disk
 from appliance.log.checkpoints import read_file, write_fully
 from appliance.log.compaction import SourceSegment, group_segments
-from appliance.log.compaction_filter import LastRecord, Round, clean_batch, place_records, unpack
+from appliance.log.compaction_filter import LastRecord, Round, clean_batch, note_offsets, unpack
 from appliance.log.compaction_transactions import CleanedTransactions
 from appliance.log.indexes import (
     AbortedTransaction,
@@ -237,10 +237,7 @@ class CleaningRound:
                 if header.is_control:
                     transactions.control_batch(header, read_marker(batch), header.record_count == 0)
                 elif not transactions.data_batch(header) and header.record_count:
-                    base_offset = header.base_offset
-                    for record in place_records(header, unpack(header, batch)):
-                        if record.key is not None and base_offset + record.offset_delta >= start:
-                            offsets[record.key] = base_offset + record.offset_delta
+                    note_offsets(header, unpack(header, batch), start, offsets)
                 self.end_offset = max(self.end_offset, header.next_offset)
             # Where records are gone already, nothing is left to be learned either.
             self.end_offset = max(self.end_offset, min(segment.next_offset, end))

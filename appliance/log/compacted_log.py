@@ -66,11 +66,12 @@ class CompactedLog(Appender):
     def cleanable_segments(self) -> list[Segment]:
         """Closed and durable ones, oldest first."""
         durable = min(self.recovery_point, self.stored_recovery_point)
-        return [
-            segment
-            for segment in self.segments[:-1]
-            if segment.next_offset <= durable and not segment.has_unstored_indexes
-        ]
+        found: list[Segment] = []
+        for segment in self.segments[:-1]:
+            if segment.next_offset > durable or segment.has_unstored_indexes:
+                break
+            found.append(segment)
+        return found
 
     def unlearned_segments(self) -> list[Segment]:
         """Segments whose files must be asked (`learn_times`, in a helper thread) before `cleanable_part` is called."""

@@ -43,23 +43,6 @@ _pack_covered = struct.Struct(">hiqqqhii").pack_into
 _sha256 = hashlib.sha256
 
 
-class PlacedRecord(NamedTuple):
-    """A record and where it stands in the unpacked records of its batch."""
-
-    start: int
-    """Of its length."""
-    timestamp_at: int
-    """Where its timestamp delta begins."""
-    offset_at: int
-    """Where its offset delta begins, behind the timestamp delta."""
-    end: int
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    """As it stands in the map of offsets: longer keys are hashed."""
-    is_tombstone: bool
-
-
 class LastRecord(NamedTuple):
     """The last that a live producer has written."""
 
@@ -85,64 +68,52 @@ def unpack(header: BatchHeader, batch: memoryview) -> bytes:
     return bytes(decompress(header.codec, batch[HEADER_BYTES:]))
 
 
-def place_records(header: BatchHeader, data: bytes) -> list[PlacedRecord]:
-    """The records in `data`, in offset order.
+def note_offsets(header: BatchHeader, data: bytes, start_offset: int, offsets: dict[bytes, int]) -> None:
+    """Note the offset of each key in a batch from `start_offset` on; the last one of a key counts.
 
     Raises:
-        CorruptBatch: they are not what the header promises.
+        CorruptBatch: the records are not what the header promises.
     """
-    count, size = header.record_count, len(data)
+    base_offset, count, size = header.base_offset, header.record_count, len(data)
     if count < 0 or count * _RECORD_MIN_BYTES > size:
-        raise CorruptBatch(f"batch at offset {header.base_offset}: {count} records cannot be in {size} bytes")
-    placed: list[PlacedRecord] = []
-    new = tuple.__new__
+        raise CorruptBatch(f"batch at offset {base_offset}: {count} records cannot be in {size} bytes")
     position = 0
     try:
         for _ in range(count):
-            start = position
-            # Varints of one byte are read in place: calls would take half of the time.
+            byte = data[position]
+            if byte < 0x80:
+                position += 1
+                end = position + (byte >> 1)
+            else:
+                length, position = _varint(data, position)
+                end = position + length
+            position += 1
+            while data[position] > 0x7F:
+                # The timestamp is of no interest.
+                position += 1
+            byte = data[position + 1]
+            if byte < 0x80:
+                offset, position = base_offset + (byte >> 1), position + 2
+            else:
+                delta, position = _varint(data, position + 1)
+                offset = base_offset + delta
             byte = data[position]
             if byte < 0x80:
                 length, position = (byte >> 1) ^ -(byte & 1), position + 1
             else:
                 length, position = _varint(data, position)
-            end = position + length
-            timestamp_at = position + 1
-            byte = data[timestamp_at]
-            if byte < 0x80:
-                timestamp_delta, offset_at = (byte >> 1) ^ -(byte & 1), timestamp_at + 1
-            else:
-                timestamp_delta, offset_at = _varint(data, timestamp_at)
-            byte = data[offset_at]
-            if byte < 0x80:
-                offset_delta, position = (byte >> 1) ^ -(byte & 1), offset_at + 1
-            else:
-                offset_delta, position = _varint(data, offset_at)
-            byte = data[position]
-            if byte < 0x80:
-                length, position = (byte >> 1) ^ -(byte & 1), position + 1
-            else:
-                length, position = _varint(data, position)
-            if length < 0:
-                key = None
-            else:
+            if length >= 0 and offset >= start_offset:
                 key = data[position : position + length]
-                position += length
                 if length > WHOLE_KEY_MAX_BYTES:
-                    # One byte longer than any key that stands for itself.
                     key = b"#" + _sha256(key).digest()
-            byte = data[position]
-            if end > size or position >= end or not 0 <= offset_delta <= header.last_offset_delta:
-                raise CorruptBatch(f"batch at offset {header.base_offset}: no record at {start}")
-            is_tombstone = byte == 1 or (byte >= 0x80 and _varint(data, position)[0] < 0)
-            new_record = (start, timestamp_at, offset_at, end, timestamp_delta, offset_delta, key, is_tombstone)
-            placed.append(new(PlacedRecord, new_record))
+                offsets[key] = offset
+            if position + length >= end:
+                raise CorruptBatch(f"batch at offset {base_offset}: a key of {length} bytes in a record until {end}")
             position = end
     except IndexError:
-        raise CorruptBatch(f"batch at offset {header.base_offset}: records are cut off") from None
+        raise CorruptBatch(f"batch at offset {base_offset}: records are cut off") from None
     if position != size:
-        raise CorruptBatch(f"batch at offset {header.base_offset}: {size - position} bytes behind the last record")
-    return placed
+        raise CorruptBatch(f"batch at offset {base_offset}: {size - position} bytes behind the last record")
 
 
 def clean_batch(
@@ -171,18 +142,17 @@ def clean_batch(
             return None
         return batch if header.record_count == 0 else _emptied(header)
     data = unpack(header, batch)
-    placed = place_records(header, data)
-    kept = placed if header.is_control else _newest(header, placed, round_, tombstones_go=is_past)
-    if not kept:
+    if header.is_control:
+        left = Selection(data, header.record_count, header.max_timestamp - header.base_timestamp, is_discardable)
+    else:
+        left = select_newest(header, data, round_, tombstones_go=is_past)
+    if not left.record_count:
         return _emptied(header) if stays_empty else None
-    sets_horizon = horizon_ms is None and (
-        is_discardable if header.is_control else any(record.is_tombstone for record in kept)
-    )
-    if sets_horizon:
-        return _with_horizon(header, data, kept, round_.now_ms + round_.delete_retention_ms)
-    if len(kept) == len(placed):
+    if horizon_ms is None and left.has_tombstone:
+        return _with_horizon(header, left, round_.now_ms + round_.delete_retention_ms)
+    if left.record_count == header.record_count:
         return batch
-    return _built(header, b"".join([data[record.start : record.end] for record in kept]), kept)
+    return _built(header, left, left.body)
 
 
 def _is_last_of_its_producer(header: BatchHeader, producers: Mapping[int, LastRecord]) -> bool:
@@ -197,23 +167,86 @@ def _is_last_of_its_producer(header: BatchHeader, producers: Mapping[int, LastRe
     return header.is_control and header.producer_epoch == last.epoch
 
 
-def _newest(
-    header: BatchHeader, placed: list[PlacedRecord], round_: Round, *, tombstones_go: bool
-) -> list[PlacedRecord]:
-    """The records for which no newer one of the same key is known."""
-    base_offset, latest_offset = header.base_offset, round_.latest_offset
-    if base_offset > latest_offset:
-        return placed
+class Selection(NamedTuple):
+    """The records of a batch that stay."""
+
+    body: bytes
+    record_count: int
+    max_timestamp_delta: int
+    has_tombstone: bool
+    """Or it is a marker that shall go later."""
+
+
+def select_newest(header: BatchHeader, data: bytes, round_: Round, *, tombstones_go: bool) -> Selection:
+    """The records for which no newer one of the same key is known. Plain and long, because it runs for every record.
+
+    Raises:
+        CorruptBatch: they are not what the header promises.
+    """
+    base_offset, count, size = header.base_offset, header.record_count, len(data)
+    latest_delta = round_.latest_offset - base_offset
     newest_of = round_.offsets.get
-    kept: list[PlacedRecord] = []
-    for record in placed:
-        offset = base_offset + record.offset_delta
-        if offset <= latest_offset:
-            key = record.key
-            if key is None or newest_of(key, -1) > offset or (tombstones_go and record.is_tombstone):
-                continue
-        kept.append(record)
-    return kept
+    if count < 0 or count * _RECORD_MIN_BYTES > size:
+        raise CorruptBatch(f"batch at offset {base_offset}: {count} records cannot be in {size} bytes")
+    pieces: list[bytes] = []
+    kept, max_delta, has_tombstone = 0, -(1 << 63), False
+    position = run_start = 0
+    try:
+        for _ in range(count):
+            start = position
+            byte = data[position]
+            if byte < 0x80:
+                length, position = (byte >> 1) ^ -(byte & 1), position + 1
+            else:
+                length, position = _varint(data, position)
+            end = position + length
+            byte = data[position + 1]
+            if byte < 0x80:
+                timestamp_delta, position = (byte >> 1) ^ -(byte & 1), position + 2
+            else:
+                timestamp_delta, position = _varint(data, position + 1)
+            byte = data[position]
+            if byte < 0x80:
+                offset_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+            else:
+                offset_delta, position = _varint(data, position)
+            byte = data[position]
+            if byte < 0x80:
+                length, position = (byte >> 1) ^ -(byte & 1), position + 1
+            else:
+                length, position = _varint(data, position)
+            behind_key = position + length if length > 0 else position
+            byte = data[behind_key]
+            if end > size or behind_key >= end or not 0 <= offset_delta <= header.last_offset_delta:
+                raise CorruptBatch(f"batch at offset {base_offset}: no record at {start}")
+            is_tombstone = byte == 1 or (byte >= 0x80 and _varint(data, behind_key)[0] < 0)
+            stays = True
+            if offset_delta <= latest_delta:
+                if length < 0 or (tombstones_go and is_tombstone):
+                    stays = False
+                else:
+                    key = data[position:behind_key]
+                    if length > WHOLE_KEY_MAX_BYTES:
+                        key = b"#" + _sha256(key).digest()
+                    stays = newest_of(key, -1) <= base_offset + offset_delta
+            if stays:
+                kept += 1
+                if timestamp_delta > max_delta:
+                    max_delta = timestamp_delta
+                has_tombstone = has_tombstone or is_tombstone
+            else:
+                if run_start < start:
+                    pieces.append(data[run_start:start])
+                run_start = end
+            position = end
+    except IndexError:
+        raise CorruptBatch(f"batch at offset {base_offset}: records are cut off") from None
+    if position != size:
+        raise CorruptBatch(f"batch at offset {base_offset}: {size - position} bytes behind the last record")
+    if kept == count:
+        return Selection(data, kept, max_delta, has_tombstone)
+    pieces.append(data[run_start:])
+    return Selection(b"".join(pieces), kept, max_delta, has_tombstone)
 
 
 def _emptied(header: BatchHeader) -> bytes:
@@ -221,31 +254,31 @@ def _emptied(header: BatchHeader) -> bytes:
     return _packed(header, header.attributes & ~(CODEC_MASK | DELETE_HORIZON_MASK), NO_TIMESTAMP, header.max_timestamp)
 
 
-def _with_horizon(header: BatchHeader, data: bytes, kept: list[PlacedRecord], horizon_ms: int) -> bytes:
+def _with_horizon(header: BatchHeader, left: Selection, horizon_ms: int) -> bytes:
     """The batch with a delete horizon as its base timestamp; timestamp deltas change, times do not."""
     shift = header.base_timestamp - horizon_ms
+    data, position = left.body, 0
     pieces: list[bytes] = []
-    for record in kept:
-        delta = encode_varint(record.timestamp_delta + shift)
-        length = record.end - record.offset_at + 1 + len(delta)
-        pieces += (
-            encode_varint(length),
-            data[record.timestamp_at - 1 : record.timestamp_at],
-            delta,
-            data[record.offset_at : record.end],
-        )
-    return _built(header, b"".join(pieces), kept, horizon_ms)
+    for _ in range(left.record_count):
+        length, timestamp_at = _varint(data, position)
+        end = timestamp_at + length
+        timestamp_delta, offset_at = _varint(data, timestamp_at + 1)
+        delta = encode_varint(timestamp_delta + shift)
+        attributes = data[timestamp_at : timestamp_at + 1]
+        pieces += (encode_varint(end - offset_at + 1 + len(delta)), attributes, delta, data[offset_at:end])
+        position = end
+    return _built(header, left, b"".join(pieces), horizon_ms)
 
 
-def _built(header: BatchHeader, body: bytes, kept: list[PlacedRecord], horizon_ms: int | None = None) -> bytes:
+def _built(header: BatchHeader, left: Selection, body: bytes, horizon_ms: int | None = None) -> bytes:
     attributes, base_timestamp = header.attributes, header.base_timestamp
     max_timestamp = header.max_timestamp
     if not header.timestamp_type:
-        max_timestamp = base_timestamp + max(record.timestamp_delta for record in kept)
+        max_timestamp = base_timestamp + left.max_timestamp_delta
     if horizon_ms is not None:
         attributes, base_timestamp = attributes | DELETE_HORIZON_MASK, horizon_ms
     packed = compress(header.codec, body) if header.codec else body
-    return _packed(header, attributes, base_timestamp, max_timestamp, packed, len(kept))
+    return _packed(header, attributes, base_timestamp, max_timestamp, packed, left.record_count)
 
 
 _KEPT_ATTRIBUTES = CODEC_MASK | TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
