@@ -178,9 +178,12 @@ class LogCare:
         now_ms = self._clock.now_ms()
 
         def look(hosted: HostedPartition) -> None:
-            if hosted.is_leader and not hosted.offline and not hosted.dirty:
+            if not hosted.offline and not hosted.dirty and not hosted.cutting:
                 try:
-                    retain(hosted, now_ms)
+                    if hosted.is_leader:
+                        retain(hosted, now_ms)
+                    elif hosted.follower is not None:
+                        retain_as_follower(hosted, now_ms)
                 except LogWriteFailed as error:
                     self._partitions.write_failed(error)
                 except (KafkaError, OSError) as error:
@@ -192,7 +195,8 @@ class LogCare:
         now_ms = self._clock.now_ms()
 
         def expire(hosted: HostedPartition) -> None:
-            hosted.log.expire_producers(now_ms)
+            if not hosted.cutting:
+                hosted.log.expire_producers(now_ms)
 
         self._in_slices(expire)
 
@@ -242,6 +246,16 @@ class LogCare:
             self._partitions.writability_changed()
 
         self._once_at_a_time("space", self._logs.check_space, done)
+
+
+def retain_as_follower(hosted: HostedPartition, now_ms: int) -> None:
+    """Let go of what the leader says is gone; of a tiered topic also what the object store has, by local retention."""
+    log = hosted.log
+    end = log.log_start_offset
+    if hosted.config.remote_storage_enable:
+        end = max(end, log.local_retention_deletable(now_ms, hosted.tiered_end))
+    if end > log.segments[0].base_offset:
+        log.delete_local_segments_below(end)
 
 
 def retain(hosted: HostedPartition, now_ms: int) -> None:

@@ -20,6 +20,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicatedClus
     properties = {
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "offsets.topic.replication.factor": "3",
+        # Long enough that a paused broker is not fenced meanwhile, also on a busy machine.
+        "broker.lease.ms": "15000",
     }
     with ReplicatedCluster(tmp_path_factory.mktemp("followers"), properties=properties) as running:
         yield running

@@ -22,7 +22,7 @@ def follower_of(
         leader_id=2,
         leader_epoch=9,
         epochs=LeaderEpochCache(lambda: end_offset, epochs),
-        log_start_offset=start,
+        log_start_offset=0,
         log_end_offset=end_offset,
         high_watermark=high_watermark,
         backoff_max_ms=1_000,
