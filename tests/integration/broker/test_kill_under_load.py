@@ -24,6 +24,9 @@ PADDING = b"." * 200
 RECORDS_PER_ROUND = 50
 BACKLOG_MAX = 3_000
 
+Producing = tuple[Callable[[int, bytes], None], Callable[[], object], Callable[[], None]]
+"""Send a record, wait a moment for answers, wait for all of them."""
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
@@ -46,17 +49,17 @@ class Load:
         self.thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        send, flush = self.open()
+        send, idle, flush = self.open()
         while not self.stopping.is_set():
             for _ in range(RECORDS_PER_ROUND):
                 send(self.sent, b"%d" % self.sent + PADDING)
                 self.sent += 1
             time.sleep(0.01)
             while self.sent - len(self.acknowledged) > BACKLOG_MAX and not self.stopping.is_set():
-                time.sleep(0.01)
+                idle()
         flush()
 
-    def open(self) -> tuple[Callable[[int, bytes], None], Callable[[], None]]:
+    def open(self) -> Producing:
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -73,7 +76,7 @@ class Confluent(Load):
         self.config = {"bootstrap.servers": servers, "message.timeout.ms": 60_000, "reconnect.backoff.max.ms": 500}
         self.config |= order
 
-    def open(self) -> tuple[Callable[[int, bytes], None], Callable[[], None]]:
+    def open(self) -> Producing:
         producer = Producer(self.config)
 
         def send(number: int, value: bytes) -> None:
@@ -91,7 +94,7 @@ class Confluent(Load):
                     producer.poll(0.1)
             producer.poll(0)
 
-        return send, lambda: self._flushed(producer.flush(60))
+        return send, lambda: producer.poll(0.01), lambda: self._flushed(producer.flush(60))
 
     def _flushed(self, left: int) -> None:
         assert left == 0, f"{left} records are neither acknowledged nor given up"
@@ -102,7 +105,7 @@ class KafkaPython(Load):
         super().__init__("kafka-python, acks=all", topic, exactly_once=False)
         self.servers = f"127.0.0.1:{cluster.port}"
 
-    def open(self) -> tuple[Callable[[int, bytes], None], Callable[[], None]]:
+    def open(self) -> Producing:
         producer = KafkaProducer(
             bootstrap_servers=self.servers,
             acks="all",
@@ -121,7 +124,7 @@ class KafkaPython(Load):
             producer.flush(60)
             producer.close()
 
-        return send, flush
+        return send, lambda: time.sleep(0.01), flush
 
 
 def check(load: Load, values: list[bytes | None]) -> None:
@@ -172,7 +175,7 @@ def live_and_die(cluster: Cluster, kills: int, seed: int) -> None:
                     break
                 time.sleep(0.01)
             else:
-                raise AssertionError("a producer does not come back")
+                raise AssertionError(f"a producer does not come back: {[*map(_count, loads)]} after {counts}")
     finally:
         for load in loads:
             load.stopping.set()
