@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from appliance.base.clock import Clock
@@ -32,27 +32,23 @@ from appliance.log.checkpoints import (
     replace_file,
     write_partition_metadata,
 )
-from appliance.log.compacted_log import CompactedLog
+from appliance.log.cut_log import CutLog
 from appliance.log.damage import DamagedRange
 from appliance.log.errors import LogWriteFailed, OffsetOutOfRange
 from appliance.log.flush import Flush
 from appliance.log.indexes import AbortedTransaction
-from appliance.log.open_files import CUT_SUFFIX, OpenFiles, Reaper
-from appliance.log.producer_snapshot import snapshot_from_bytes, snapshot_to_bytes
+from appliance.log.open_files import OpenFiles, Reaper
+from appliance.log.producer_snapshot import snapshot_to_bytes
 from appliance.log.producer_state import PRODUCERS_MAX, snapshot_of
 from appliance.log.reading import OffsetAndTimestamp
 from appliance.log.recovery import (
-    RecoveredLog,
     list_segments,
     recover_epochs,
     recover_producers,
     recover_segments,
-    snapshot_offsets,
 )
 from appliance.log.retention import expired_end
 from appliance.log.segment import LogSlice, Segment
-from appliance.log.segment_copy import replaced
-from appliance.records.batch import HEADER_BYTES, parse_header
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +58,7 @@ SEGMENTS_PER_FLUSH_MAX = 32
 """Segments that one flush holds open."""
 
 
-class PartitionLog(CompactedLog):
+class PartitionLog(CutLog):
     """The log of one partition. Opening it recovers what lies above the recovery point.
 
     Offsets: `log_start_offset` ≤ `local_log_start_offset` ≤ `recovery_point` ≤ `log_end_offset`; what lies between the
@@ -73,7 +69,6 @@ class PartitionLog(CompactedLog):
         "_flushed_ms",
         "_folder_created",
         "_producer_id_expiration_ms",
-        "before_cut",
         "topic_id",
         "topic_partition",
     )
@@ -124,8 +119,7 @@ class PartitionLog(CompactedLog):
         self._replacing = None
         self._folder_created = False
         self._flushed_ms = clock.now_ms()
-        self.before_cut: Callable[[], None] | None = None
-        """Makes the recovery point durable that has just been lowered. Blocks; raises OSError."""
+        self.before_cut = None
         self._open(clean)
 
     def _open(self, clean: bool) -> None:
@@ -305,116 +299,7 @@ class PartitionLog(CompactedLog):
                     return found
         return found
 
-    # Cutting
-
-    def truncate_to(self, offset: int) -> None:
-        """Cut the log so that it ends at `offset`; a batch that holds it goes whole.
-
-        For followers. Slices that are still on their way keep their bytes. Raises OSError, CorruptBatch.
-        """
-        invariant(not self._staged, f"{self!r}: a cut between stage and write_staged")
-        if offset >= self.log_end_offset:
-            return
-        self._settle()
-        if offset > self.segments[0].base_offset:
-            offset = self._start_of_batch_at(offset)
-        if offset <= self.segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset, min(self.log_start_offset, offset))
-            return
-        self._announce_cut(offset)
-        is_last = self.segments[-1].base_offset < offset
-        while self.segments[-1].base_offset >= offset:
-            self._cut_away(self.segments.pop())
-        if not is_last:
-            self._disk.fsync_directory(self.directory)
-        segment = self.segments[-1]
-        position = segment.position_of(offset)
-        if segment.references:
-            segment = self.segments[-1] = replaced(segment, position, self._files)
-        else:
-            self._disk.truncate(segment.open(), position)
-        # What is gone must not come back between what comes now: no later look could tell.
-        self._disk.fdatasync(segment.open())
-        segment.cut(offset, position)
-        found = recover_segments(
-            [segment], min(self.recovery_point, offset), clean=True, dense=False, now_ms=self._clock.now_ms()
-        )
-        self.log_end_offset = offset
-        self._forget_above(offset)
-        recover_producers(self.directory, RecoveredLog(self.segments, offset, offset), self.producer_state)
-        self._set_end(max(offset, found.end_offset))
-
-    def truncate_fully_and_start_at(
-        self,
-        offset: int,
-        log_start_offset: int | None = None,
-        *,
-        epochs: Iterable[tuple[int, int]] = (),
-        producers: bytes = b"",
-    ) -> None:
-        """Throw all away and begin anew, empty, at `offset`.
-
-        Args:
-            log_start_offset: where the log starts, if not there: what lies between is in the tier.
-            epochs: the history below `offset`: (leader epoch, start offset) in rising order.
-            producers: the producer snapshot at `offset`.
-
-        Raises:
-            OSError: the disk refuses. CorruptSnapshot: of `producers`; nothing was changed.
-        """
-        snapshot = snapshot_from_bytes(producers) if producers else []
-        invariant(not self._staged, f"{self!r}: a cut between stage and write_staged")
-        self._settle()
-        self._announce_cut(offset)
-        # The first one last: what a crash leaves is then still the beginning of the log.
-        if len(self.segments) > 1:
-            while len(self.segments) > 1:
-                self._cut_away(self.segments.pop())
-            self._disk.fsync_directory(self.directory)
-        while self.segments:
-            self._cut_away(self.segments.pop())
-        for taken_at in snapshot_offsets(self._disk, self.directory):
-            self._disk.unlink(self._snapshot_path(taken_at))
-        self.producer_state.clear()
-        self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        self.leader_epochs.clear()
-        self._begin_at(offset)
-        # A log without its first segment would seem to begin later.
-        self._disk.fsync_directory(self.directory)
-        self._forget_above(offset)
-        for epoch, start in epochs:
-            self.leader_epochs.assign(epoch, start)
-        self.producer_state.load(snapshot)
-        self._pending_snapshots = {offset: self.producer_state.copy()} if snapshot else {}
-
-    def _start_of_batch_at(self, offset: int) -> int:
-        """Where the batch begins that holds `offset`; `offset` itself when none does."""
-        segment = next(segment for segment in reversed(self.segments) if segment.base_offset < offset)
-        position = segment.position_of(offset)
-        if position >= segment.size_bytes:
-            return offset
-        return min(offset, parse_header(segment.disk.pread(segment.open(), HEADER_BYTES, position)).base_offset)
-
-    def _announce_cut(self, offset: int) -> None:
-        """Before a cut below the recovery point: what comes in its place must not be taken for flushed at a start."""
-        if offset < self.recovery_point:
-            self.recovery_point = offset
-            if self.before_cut is not None:
-                self.before_cut()
-
-    def _cut_away(self, segment: Segment) -> None:
-        due_ms = self._clock.now_ms() + self.config.file_delete_delay_ms
-        segment.condemn()
-        for path in segment.paths:
-            self._reaper.condemn(path, due_ms, suffix=CUT_SUFFIX)
-
-    def _forget_above(self, offset: int) -> None:
-        self._cuts += 1
-        self.recovery_point = min(self.recovery_point, offset)
-        self.stored_recovery_point = min(self.stored_recovery_point, offset)
-        self.cleaned_offset = min(self.cleaned_offset, offset)
-        self.leader_epochs.truncate_from_end(offset)
-        self._pending_snapshots = {at: entries for at, entries in self._pending_snapshots.items() if at <= offset}
+    # Deleting
 
     def delete_local_segments_below(self, offset: int) -> int:
         """Let whole segments go that end at or below `offset`; their files go after file.delete.delay.ms.
