@@ -54,6 +54,8 @@ def numbers_of(broker: Broker) -> BrokerNumbers:
     requests = {APIS[key].name: count for key, count in list(server.dispatcher.requests_by_api.items())}
     produce = APIS[ApiKey.PRODUCE].name
     requests[produce] = requests.get(produce, 0) + server.fast_requests
+    fetch = APIS[ApiKey.FETCH].name
+    requests[fetch] = requests.get(fetch, 0) + server.fast_fetches
     connections = list(server.connections)
     any_damage = not broker.logs.files.damage.is_empty
     return BrokerNumbers(

@@ -11,6 +11,7 @@ from appliance.server.handlers import (
     configs,
     delete_records,
     fetch,
+    fetch_fast,
     groups,
     import_records,
     list_offsets,
@@ -37,9 +38,12 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         broker.config.get("min.incremental.fetch.session.eviction.ms"),
         broker.new_session_id,
     )
+    fetch_max_bytes = broker.config.get("fetch.max.bytes")
     return {
         ApiKey.PRODUCE: HandlerEntry(produce.handle, raw=produce_fast.fast_produce(broker), error=produce.failed),
-        ApiKey.FETCH: HandlerEntry(fetch.FetchHandler(sessions, broker.config.get("fetch.max.bytes")).handle),
+        ApiKey.FETCH: HandlerEntry(
+            fetch.FetchHandler(sessions, fetch_max_bytes).handle, raw=fetch_fast.fast_fetch(broker, fetch_max_bytes)
+        ),
         ApiKey.LIST_OFFSETS: HandlerEntry(list_offsets.handle, error=list_offsets.failed),
         ApiKey.METADATA: HandlerEntry(metadata.MetadataHandler().handle, error=metadata.failed),
         ApiKey.API_VERSIONS: HandlerEntry(api_versions.handle),

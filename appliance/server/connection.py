@@ -63,6 +63,7 @@ class Connection:
         "bytes_out",
         "closed",
         "fast",
+        "fast_fetch",
         "held",
         "host",
         "last_active_ms",
@@ -83,7 +84,9 @@ class Connection:
         self.touched = False
         """Whether the connection is on the tick's list."""
         self.fast: Any = None
-        """What a raw handler remembers of this connection's last request."""
+        """What the raw handler of Produce remembers of this connection's last request."""
+        self.fast_fetch: Any = None
+        """The same for Fetch."""
         self.last_active_ms = server.now_ms
         self.bytes_in = 0
         self.bytes_out = 0

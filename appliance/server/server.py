@@ -62,7 +62,8 @@ class Server:
         """From a tick's beginning to its last answer: what whoever comes meanwhile has to wait."""
         self._tick_began = 0.0
         self.fast_requests = 0
-        """Requests that took a short way past the dispatcher."""
+        """Produce requests that took the short way past the dispatcher."""
+        self.fast_fetches = 0
         self.connections_accepted = 0
         self.connections_refused = 0
         self.closed_for_cause = 0
