@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
 
-from appliance.base.clock import Clock
 from appliance.base.config import TopicConfig
 from appliance.base.errors import ErrorCode, InvariantBroken, KafkaError
 from appliance.base.ids import TopicPartition
+from appliance.broker_actors.partition_host_view import (
+    InternalAck,
+    Leadership,
+    OnCommitted,
+    Ticking,
+    earlier_leaders_of,
+)
 from appliance.controller.image import PartitionState
 from appliance.log.errors import LogWriteFailed
 from appliance.log.partition_log import PartitionLog
@@ -18,7 +23,7 @@ from appliance.log.producer_state import Duplicate
 from appliance.partition.events import Effect, IsrDecided, MinInsyncReplicasSet, ProposeIsr
 from appliance.partition.follower import PartitionFollower
 from appliance.partition.leader import PartitionLeader
-from appliance.partition.leader_start import Earlier, LeaderStart
+from appliance.partition.leader_start import LeaderStart
 from appliance.partition.produce_checks import ANY_AGE_MS, LOG_APPEND_TIME
 from appliance.partition.purgatory import AckPurgatory, Waiter
 from appliance.partition.recompression import AS_PRODUCED
@@ -27,49 +32,6 @@ from appliance.records.batch import LENGTH_END, BatchHeader, parse_header, set_l
 from appliance.server.handlers.produce import INTERNAL_TOPICS
 
 _log = logging.getLogger(__name__)
-
-OnCommitted = Callable[[ErrorCode, int], None]
-"""Gets the outcome and the base offset."""
-
-
-class Ticking(Protocol):
-    """What a partition needs of its host."""
-
-    dirty: list[HostedPartition]
-    serving: bool
-    soft_lease: bool
-    clock: Clock
-
-    def begin_tick(self) -> None: ...
-
-    def write_now(self, hosted: HostedPartition) -> None: ...
-
-    def write_failed(self, error: LogWriteFailed) -> None: ...
-
-    def run_flush(self, flush: Callable[[], None], done: Callable[[Exception | None], None]) -> None: ...
-
-    def went_offline(self, hosted: HostedPartition) -> None: ...
-
-    def advanced(self, hosted: HostedPartition) -> None: ...
-
-    def propose_isr(self, hosted: HostedPartition, isr: tuple[int, ...], partition_epoch: int) -> None: ...
-
-    def metadata_wanted(self, hosted: HostedPartition, leader_epoch: int) -> None: ...
-
-
-class Leadership(NamedTuple):
-    """How this broker began to lead."""
-
-    state: PartitionState
-    started_ms: int
-    """Of the monotonic clock."""
-    replica_lag_time_max_ms: int
-    lease_ms: int = 0
-
-
-def earlier_leaders_of(state: PartitionState) -> list[Earlier]:
-    """Who may still answer as the leader, as the metadata has it."""
-    return [Earlier(one.broker_id, one.broker_epoch, one.live) for one in state.earlier_leaders]
 
 
 class HostedPartition:
@@ -534,7 +496,7 @@ class HostedPartition:
                 elif self.leader is None:
                     on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
                 else:
-                    self.acks.wait(required_offset, _InternalAck(base_offset, on_committed))
+                    self.acks.wait(required_offset, InternalAck(base_offset, on_committed))
 
     def _flush(self) -> None:
         """Make what is written durable, in a helper thread; all that came meanwhile is the next flush's."""
@@ -615,19 +577,3 @@ class HostedPartition:
         self.log.raise_log_start(offset)
         self.wake()
         self.wake()
-
-
-class _InternalAck:
-    """An internal producer that waits for followers."""
-
-    __slots__ = ("_base_offset", "_on_committed")
-
-    def __init__(self, base_offset: int, on_committed: OnCommitted) -> None:
-        self._base_offset = base_offset
-        self._on_committed = on_committed
-
-    def committed(self) -> None:
-        self._on_committed(ErrorCode.NONE, self._base_offset)
-
-    def failed(self, error: ErrorCode) -> None:
-        self._on_committed(error, -1)

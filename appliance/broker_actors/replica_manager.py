@@ -13,10 +13,11 @@ from appliance.base.background import Background, Timer
 from appliance.base.clock import Clock
 from appliance.base.config import BrokerConfig
 from appliance.broker_actors.broker_link import BrokerLink
-from appliance.broker_actors.hosted_partition import HostedPartition, earlier_leaders_of
+from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.broker_actors.isr_proposals import IsrProposals
 from appliance.broker_actors.leader_starts import LeaderStarts
 from appliance.broker_actors.partition_host import PartitionHost
+from appliance.broker_actors.partition_host_view import earlier_leaders_of
 from appliance.broker_actors.replica_cuts import ReplicaCuts
 from appliance.broker_actors.replica_fetcher import Following, ReplicaFetcher
 from appliance.controller.image import MetadataImage, PartitionState
