@@ -241,7 +241,7 @@ class PartitionHost:
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """For the checkpoint."""
-        return {hosted.topic_partition: hosted.high_watermark for hosted in self}
+        return {hosted.log.topic_partition: hosted.high_watermark for hosted in self}
 
     def checkpoint_log_starts(self) -> Callable[[], None]:
         """Work for a helper thread that makes the log starts as they are now durable. It raises OSError."""

@@ -137,6 +137,8 @@ class LogDirectory:
         self._starts_lock = threading.Lock()
         self._starts_taken = 0
         self._starts_written = 0
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+        """What the checkpoint files say, as far as this process has written them."""
         self._lock: DirectoryLock | None = None
 
     def __repr__(self) -> str:
@@ -372,7 +374,7 @@ class LogDirectory:
             if cleaned != self._cleaned:
                 write_offsets(self._disk, self.path / CLEANER_FILE, cleaned)
                 self._cleaned = cleaned
-            write_offsets(self._disk, self.path / HIGH_WATERMARK_FILE, watermarks)
+            self._write(HIGH_WATERMARK_FILE, watermarks)
 
         return write
 
@@ -382,7 +384,7 @@ class LogDirectory:
             logs = self.logs.copy()
             points = self._kept(self._recovery_points)
             points.update((key, log.recovery_point) for key, log in logs.items())
-            write_offsets(self._disk, self.path / RECOVERY_POINT_FILE, points)
+            self._write(RECOVERY_POINT_FILE, points)
             self._stored_keys = set(points)
             for key, log in logs.items():
                 log.recovery_point_stored(points[key])
@@ -403,10 +405,17 @@ class LogDirectory:
         def write() -> None:
             with self._starts_lock:
                 if taken > self._starts_written:
-                    write_offsets(self._disk, self.path / LOG_START_FILE, starts)
+                    self._write(LOG_START_FILE, starts)
                     self._starts_written = taken
 
         return write
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        """Store a checkpoint, unless the file says so already: thousands of idle logs need no write. Raises OSError."""
+        if self._written.get(name) != offsets:
+            self._written.pop(name, None)
+            write_offsets(self._disk, self.path / name, offsets)
+            self._written[name] = offsets
 
     def _kept(self, checkpoint: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {key: checkpoint[key] for key in self.unopened if key in checkpoint}

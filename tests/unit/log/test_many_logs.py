@@ -166,3 +166,19 @@ def test_many_logs_share_few_descriptors() -> None:
     for log in manager_on(disk).load_all(lambda topic: config_of()).values():
         assert log.log_end_offset == 4
     assert disk.max_open <= OPEN_MAX + 5
+
+
+def test_checkpoints_that_say_nothing_new_are_not_written_again() -> None:
+    disk = new_disk()
+    manager = manager_on(disk)
+    filled(disk, manager, 3)
+    marks = dict.fromkeys(manager.logs, 1)
+    manager.checkpoint(marks)()
+    steps = disk.steps
+    manager.checkpoint(dict(marks))()
+    assert disk.steps == steps
+    marks[TopicPartition("t", 1)] = 0
+    manager.checkpoint(marks)()
+    assert disk.steps > steps
+    disk.restart(power_cut=True)
+    assert manager_on(disk).directories[0].high_watermarks == marks
