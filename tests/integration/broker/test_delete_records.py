@@ -16,7 +16,12 @@ from appliance.log.checkpoints import LOG_START_FILE
 from appliance.tiering.directory import DirectoryStore
 from appliance.tiering.manifest import Manifest, parse_manifest
 from appliance.tiering.names import manifest_name
-from appliance.wire.messages.create_topics import CreatableTopicResult
+from appliance.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
 from appliance.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.support.broker import QUICK, RunningCluster, running_cluster
 from tests.support.broker_process import PartProcess
@@ -167,11 +172,39 @@ def test_an_answer_says_that_the_disk_refused(
     def refuse(*arguments: object) -> None:
         raise OSError("no")
 
-    monkeypatch.setattr("appliance.log.log_manager.write_offsets", refuse)
+    monkeypatch.setattr("appliance.log.log_directory.write_offsets", refuse)
     assert delete(connection, (topic.name, 0, 7)) == [(topic.name, 0, -1, ErrorCode.KAFKA_STORAGE_ERROR)]
     monkeypatch.undo()
     assert delete(connection, (topic.name, 0, 7)) == [(topic.name, 0, 7, 0)]
     assert f"{topic.name} 0 7" in (cluster.data_dir(1) / LOG_START_FILE).read_text()
+
+
+def test_the_answer_waits_for_the_followers_and_their_logs_begin_there_too(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, brokers=2) as cluster:
+        connections = {
+            broker_id: Connection("127.0.0.1", broker.port, timeout_ms=10_000)
+            for broker_id, broker in cluster.brokers.items()
+        }
+        configs = [CreatableTopicConfig(name="remote.storage.enable", value="false")]
+        topic = CreatableTopic(name="pair", num_partitions=1, replication_factor=2, configs=configs)
+        (created,) = connections[1].call(CreateTopicsRequest(topics=[topic])).topics
+        assert created.error_code == 0, created.error_message
+        leader = wait_for(lambda: leading(connections, created), WAIT_S)
+        for _ in range(10):
+            assert produce(connections[leader], created, batch_of(b"x", b"y"), acks=-1).error_code == 0
+        assert delete(connections[leader], ("pair", 0, 7), timeout_ms=WAIT_S * 1_000) == [("pair", 0, 7, 0)]
+        for connection in connections.values():
+            connection.close()
+        cluster.brokers.pop(leader).stop()
+        (left,) = cluster.brokers.values()
+        with Connection("127.0.0.1", left.port, timeout_ms=10_000) as connection:
+            wait_for(lambda: list_offset(connection, created, -2).error_code == 0, WAIT_S)
+            assert list_offset(connection, created, -2).offset == 7
+
+
+def leading(connections: dict[int, Connection], topic: CreatableTopicResult) -> int:
+    """The broker that leads the topic's partition; 0 while none does."""
+    return next((one for one, each in connections.items() if list_offset(each, topic, -1).error_code == 0), 0)
 
 
 # In the object store
