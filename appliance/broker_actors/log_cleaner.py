@@ -317,7 +317,7 @@ class LogCleaner:
         del self._rounds[topic_partition]
         if not self._is_here(round_):
             return
-        if report["is_damage"]:
+        if report["is_damage"] and not round_.log.was_cut_meanwhile:
             self._refuse(round_.hosted, report["failed"])
         elif report.get("has_died"):
             self._deaths[topic_partition] = deaths = self._deaths.get(topic_partition, 0) + 1

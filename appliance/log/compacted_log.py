@@ -177,8 +177,13 @@ class CompactedLog(Appender):
 
     def cleaned_to(self, offset: int) -> None:
         """All segments of the round are in their place, durably."""
-        if self._cuts == self._cuts_before_cleaning:
+        if not self.was_cut_meanwhile:
             self.cleaned_offset = offset
+
+    @property
+    def was_cut_meanwhile(self) -> bool:
+        """Whether the log was cut since the last job was made: what looks like damage in a round may be that."""
+        return self._cuts != self._cuts_before_cleaning
 
     def _condemn(self, segment: Segment, *others: Path) -> None:
         """Let the files of a segment go, after file.delete.delay.ms."""
