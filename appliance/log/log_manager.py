@@ -183,11 +183,11 @@ class LogManager:
         return Shutdown.EMPTY
 
     def directory_of(self, folder: Path) -> LogDirectory:
-        """The directory that a log's folder, or a file in it, lies in."""
+        """The directory that a log's folder lies in, or that is meant itself."""
         if len(self.directories) == 1:
             return self.directories[0]
         for directory in self.directories:
-            if folder.is_relative_to(directory.path):
+            if directory.path in (folder.parent, folder):
                 return directory
         raise InvariantBroken(f"{folder} lies in none of the data directories")
 
