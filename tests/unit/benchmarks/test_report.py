@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.benchmarks import stages
 from tests.benchmarks.figures import LOADS, Load, Measure
 from tests.benchmarks.report import BEGIN, END, row, section, spread, with_section
 
@@ -58,3 +59,10 @@ def test_a_document_without_the_marks_is_left_alone() -> None:
 def test_loads_have_names_of_their_own_and_measures() -> None:
     assert len({load.name for load in LOADS}) == len(LOADS)
     assert all(load.measures for load in LOADS)
+
+
+def test_stages_stand_in_a_table_with_their_sum() -> None:
+    told = stages.section({"one": (dict.fromkeys(stages.STAGES, 0.5), 1_000.0)}, 10)
+    assert told.startswith(stages.BEGIN) and told.endswith(stages.END)
+    assert f"| all | {0.5 * len(stages.STAGES):.2f} |" in told
+    assert all(f"| {stage} | 0.50 |" in told for stage in stages.STAGES)
