@@ -161,6 +161,11 @@ class TopicConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """How long a segment takes appends: `segment_ms`, and not longer than a record may stay uncompacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    @property
     def is_deleted_by_retention(self) -> bool:
         return "delete" in self.cleanup_policy
 

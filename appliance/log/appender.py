@@ -248,7 +248,7 @@ class Appender:
         self._roll_offset = self._stage_segment.base_offset + RELATIVE_OFFSET_MAX
         self._roll_timestamp = _NEVER
         if first_timestamp >= 0:
-            self._roll_timestamp = first_timestamp + config.segment_ms - self._jitter_ms
+            self._roll_timestamp = first_timestamp + config.roll_ms - self._jitter_ms
         if len(self._index) >= self._index_entries_max:
             self._roll_position = 0
 
@@ -364,7 +364,7 @@ class Appender:
         indexed = self._index.positions[-1] if len(self._index) else 0
         self._index_position = indexed + self.config.index_interval_bytes
         self._writeback_position = self._files.writeback.first_position(segment.size_bytes)
-        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        jitter = min(self.config.segment_jitter_ms, self.config.roll_ms)
         self._jitter_ms = int(self._randomness.uniform(0, jitter)) if jitter > 0 else 0
         self._roll_position = -1
 

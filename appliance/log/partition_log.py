@@ -192,7 +192,7 @@ class PartitionLog(CutLog):
         if active.size_bytes == 0:
             return False
         age_ms = now_ms - active.first_append_ms
-        limit_ms = self.config.segment_ms - self._jitter_ms
+        limit_ms = self.config.roll_ms - self._jitter_ms
         if self.config.remote_storage_enable:
             limit_ms = min(limit_ms, self.config.tiering_max_lag_ms)
         return age_ms >= limit_ms
