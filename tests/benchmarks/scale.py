@@ -94,7 +94,9 @@ class ScaledKafka(ScaledServer):
 
     def __init__(self, folder: Path) -> None:
         self._peer = KafkaPeer(heap="1g", folder=folder / "kafka", start_timeout_s=DEADLINE_S)
-        self._starting: threading.Thread | None = None
+        self._answers = threading.Event()
+        self._may_end = threading.Event()
+        self._thread: threading.Thread | None = None
 
     @property
     def pid(self) -> int:
@@ -105,20 +107,32 @@ class ScaledKafka(ScaledServer):
 
     def start(self) -> None:
         with_open_files(KAFKA_OPEN_FILES)
-        self._starting = threading.Thread(target=self._peer.start, daemon=True)
-        self._starting.start()
+        self._answers.clear()
+        self._may_end.clear()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            self._peer.start()
+        finally:
+            self._answers.set()
+        # The node would end with the thread that started it.
+        self._may_end.wait()
 
     def stop(self) -> None:
-        self._ended()
-        self._peer.stop(STOP_TIMEOUT_S)
+        self._end(lambda: self._peer.stop(STOP_TIMEOUT_S))
 
     def kill(self) -> None:
-        self._ended()
-        self._peer.kill()
+        self._end(self._peer.kill)
 
-    def _ended(self) -> None:
-        if self._starting is not None:
-            self._starting.join()
+    def _end(self, end: Callable[[], None]) -> None:
+        if self._thread is not None:
+            self._answers.wait()
+            end()
+            self._may_end.set()
+            self._thread.join()
+            self._thread = None
 
 
 class ScaledAppliance(ScaledServer):
