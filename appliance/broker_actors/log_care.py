@@ -122,6 +122,9 @@ class LogCare:
                 break
             if hosted.dirty or hosted.offline or hosted.cutting or hosted.acks_wait_for_flush:
                 continue
+            if hosted.write_refusal:
+                # A flush stores indexes, for which there is no room.
+                continue
             if not hosted.log.flush_due(now_ms):
                 continue
             try:
@@ -130,8 +133,9 @@ class LogCare:
                 wants_all = unflushed >= hosted.config.flush_messages or hosted.config.flush_ms < now_ms
                 flush = hosted.log.prepare_flush(include_active=wants_all)
             except LogWriteFailed as error:
+                # Its directory alone is full or offline from here on.
                 self._partitions.write_failed(error)
-                return
+                continue
             if flush is not None:
                 prepared.append((hosted, flush))
         if prepared:

@@ -171,6 +171,23 @@ def test_a_failed_flush_takes_only_its_directory_offline(tmp_path: Path, configs
         assert outcomes[0] == ErrorCode.NONE and outcomes[1] != ErrorCode.NONE, "only what is durable is acknowledged"
 
 
+def test_a_directory_that_is_too_full_for_indexes_does_not_keep_others_from_their_flushes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create(index_interval_bytes="1")
+    for _ in range(3):
+        assert [world.append(0), world.append(1)] == [ErrorCode.NONE] * 2
+    world.disk.failing["open", world.a / "t-0" / f"{0:020d}.index"] = errno.ENOSPC
+    world.disk.free = 0
+    world.background.advance(5_000)
+    assert [world.partition(n).log.recovery_point for n in range(2)] == [0, 3]
+    assert world.partition(0).write_refusal and not world.partition(0).offline
+    assert not any(segment.references for n in range(2) for segment in world.partition(n).log.segments)
+    world.disk.failing.clear()
+    world.disk.free = 1_000
+    world.background.advance(5_000)
+    assert world.partition(0).log.recovery_point == 3
+
+
 def test_a_full_directory_refuses_writes_for_its_own_partitions_and_takes_them_again(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.create()
