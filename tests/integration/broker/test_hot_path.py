@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,3 +185,32 @@ def test_a_fetch_pays_nothing_for_idle_partitions(connection: Connection, client
         client.exchange([frames.pop(0) for _ in range(REQUESTS)])
 
     check("fetch, session with 200 idle partitions", counter, run, REQUESTS)
+
+
+def test_a_wake_up_reads_the_partition_that_changed_and_no_other(
+    connection: Connection, client: Client, counter: CallCounter
+) -> None:
+    calls = [_calls_of_long_polls(connection, client, counter, partitions) for partitions in (2, 200)]
+    assert calls[0] > 100, "it was counted"
+    assert calls[1] <= calls[0] + 1, calls
+
+
+def _calls_of_long_polls(connection: Connection, client: Client, counter: CallCounter, partitions: int) -> float:
+    """Calls for one long poll and the record that ends it, at the least."""
+    topic = new_topic(connection, partitions=partitions)
+    opening = fetch_request(topic, dict.fromkeys(range(partitions), 0), session_epoch=0)
+    (first,) = client.exchange([encoded(opening, 12)])
+    (session_id,) = struct.unpack_from(">i", first, 4 + 1 + 4 + 2)
+    least = float("inf")
+    for epoch in range(1, 12):
+        request = fetch_request(topic, {1: epoch - 1}, max_wait_ms=10_000, session_id=session_id, session_epoch=epoch)
+        with counter.counting():
+            client.sock.sendall(encoded(request, 12))
+            # It must wait before the record comes; too early it is answered at once, which is no wake-up.
+            time.sleep(0.02)
+            assert produce(connection, topic, batch_of(b"x"), partition=1).error_code == 0
+            assert len(receive_frame(client.sock)) > 100
+        if epoch > 1:
+            # The first incremental fetch looks at all partitions once.
+            least = min(least, sum(counter.calls.values()))
+    return least
