@@ -120,6 +120,11 @@ class LogCleaner:
         return -1 if last_ms < 0 else self._clock.monotonic_ms() - last_ms
 
     @property
+    def uncleanable(self) -> dict[TopicPartition, str]:
+        """Logs that are left alone until the next start, and why."""
+        return self.numbers.uncleanable
+
+    @property
     def refused_logs(self) -> list[PartitionLog]:
         """Those that are left alone."""
         return list(self._refused.values())

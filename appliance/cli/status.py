@@ -53,6 +53,7 @@ def status(
             "directories": _directories(answers),
             "offline": _offline(answers),
             "damage": _damage(answers),
+            "uncleanable": _uncleanable(answers),
             "tiering": _tiering(answers),
             "topics": len(cluster.topics),
             "partitions": sum(len(topic.partitions) for topic in cluster.topics.values()),
@@ -171,6 +172,10 @@ def _disk_problems(document: dict[str, Any]) -> list[str]:
         f"on broker {row['broker_id']}: {row['reason']}"
         for row in document["damage"]
     ]
+    partitions += [
+        f"{row['topic']}-{row['partition']} is not compacted on broker {row['broker_id']}: {row['reason']}"
+        for row in document["uncleanable"]
+    ]
     more = len(partitions) - OFFLINE_SHOWN_MAX
     return [*directories, *partitions[:OFFLINE_SHOWN_MAX], *([f"and {more} more partitions"] if more > 0 else [])]
 
@@ -219,6 +224,15 @@ def _damage(answers: dict[int, BrokerStatusResponse]) -> list[dict[str, Any]]:
         }
         for broker_id, answer in answers.items()
         for row in answer.damage
+    ]
+
+
+def _uncleanable(answers: dict[int, BrokerStatusResponse]) -> list[dict[str, Any]]:
+    """Logs that brokers do not compact any more."""
+    return [
+        {"topic": row.topic, "partition": row.partition, "broker_id": broker_id, "reason": row.reason}
+        for broker_id, answer in answers.items()
+        for row in answer.uncleanable
     ]
 
 

@@ -172,6 +172,14 @@ class Tiering(Protocol):
         """Raise the log start by way of the manifest. False: the partition has none, raise it in the log itself."""
 
 
+class Cleaner(Protocol):
+    """Compaction on this broker."""
+
+    @property
+    def uncleanable(self) -> Mapping[TopicPartition, str]:
+        """Logs that are left alone until the next start, and why."""
+
+
 class Broker(Protocol):
     """The broker as its handlers see it."""
 
@@ -197,6 +205,8 @@ class Broker(Protocol):
     def groups(self) -> Any: ...
     @property
     def tiering(self) -> Tiering: ...
+    @property
+    def cleaner(self) -> Cleaner: ...
     @property
     def remote(self) -> RemoteReader: ...
     @property

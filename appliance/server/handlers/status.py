@@ -24,6 +24,7 @@ from appliance.wire.messages.internal_status import (
     BrokerStatusRequest,
     BrokerStatusResponse,
     BrokerStatusTiering,
+    BrokerStatusUncleanable,
 )
 
 ROWS_MAX = 10_000
@@ -71,6 +72,10 @@ def broker_status(broker: Broker, request: Request) -> BrokerStatusResponse:
             for (topic, partition), reason in offline[:ROWS_MAX]
         ],
         offline_partitions=len(offline),
+        uncleanable=[
+            BrokerStatusUncleanable(topic=topic, partition=partition, reason=reason)
+            for (topic, partition), reason in islice(sorted(broker.cleaner.uncleanable.items()), ROWS_MAX)
+        ],
         damage=[
             BrokerStatusDamage(topic=topic, partition=partition, start_offset=start, end_offset=end, reason=reason)
             for topic, partition, (start, end, reason, _) in islice(_damage(broker), ROWS_MAX)

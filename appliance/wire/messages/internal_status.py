@@ -68,6 +68,14 @@ class BrokerStatusDamage(Struct):
     reason: String = ""
 
 
+class BrokerStatusUncleanable(Struct):
+    """A log that compaction leaves alone until the next start."""
+
+    topic: String = ""
+    partition: Int32 = 0
+    reason: String = ""
+
+
 class BrokerStatusResponse(Struct, api_key=BROKER_STATUS, versions=(0, 0), flexible_from=0):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -82,3 +90,5 @@ class BrokerStatusResponse(Struct, api_key=BROKER_STATUS, versions=(0, 0), flexi
     offline: list[BrokerStatusOffline] = field()
     """As many at most, by topic and partition."""
     offline_partitions: Int32 = 0
+    uncleanable: list[BrokerStatusUncleanable] = field()
+    """As many at most."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -226,3 +229,36 @@ def test_a_kill_in_the_middle_of_cleaning_loses_nothing(killable: KillableCluste
     eventually(is_small, "compacted")
     assert newest_of(read_all(killable.servers)) == writer.newest
     assert json.dumps(sorted(path.name for path in folder.glob("*.swap"))) == "[]"
+
+
+def test_a_damaged_log_is_told_of_and_the_others_go_on(tmp_path: Path) -> None:
+    slow = CLEANING | {"log.cleaner.enable": "false", "metrics.port": "0"}
+    with running_cluster(tmp_path, properties=slow) as cluster:
+        create(cluster.bootstrap_servers)
+        writer = Writer(cluster.bootstrap_servers)
+        for round_ in range(4):
+            writer.write([(b"k%d" % n, b"%d" % round_ * 50) for n in range(100)])
+            time.sleep(0.12)
+        folder = cluster.data_dir(1) / f"{TOPIC}-0"
+        eventually(lambda: len(list(folder.glob("*.log"))) >= 3, "rolled")
+    path = min(folder.glob("*.log"))
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    port = free_port()
+    with running_cluster(tmp_path, properties=CLEANING | {"metrics.port": str(port)}) as cluster:
+        name = "kafka_log_logcleanermanager_uncleanable_partitions_count"
+        eventually(lambda: metric(port, name) == 1, "noticed")
+        assert metric(port, "kafka_log_logcleanermanager_uncleanable_bytes") > 0
+        document = cli_status(cluster.bootstrap_servers)
+        (row,) = document["uncleanable"]
+        assert (row["topic"], row["partition"], row["broker_id"]) == (TOPIC, 0, 1)
+        assert any("is not compacted on broker 1" in problem for problem in document["problems"])
+
+
+def cli_status(bootstrap_servers: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "appliance.cli", "status", "-b", bootstrap_servers, "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
