@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from appliance.base.errors import UserError
 from appliance.broker_actors.controller_probes import broker_is_gone
 from appliance.controller.records import PartitionState
 from appliance.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -109,3 +110,30 @@ def test_a_look_at_the_port_tells_a_dead_process_and_another_one_from_one_that_l
     assert broker_is_gone(host, int(port), 1, epoch, 2_000)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert not broker_is_gone("127.0.0.1", silent.getsockname()[1], 1, epoch, 200)
+
+
+@pytest.mark.parametrize(("setting", "dead"), [("true", True), ("false", False)])
+def test_where_a_proxy_stands_between_silence_alone_decides(
+    tmp_path: Path, ending: ExitStack, line: Lines, setting: str, dead: bool
+) -> None:
+    controller = ControllerThread(str(tmp_path / "store"), controller_fast_failover=setting)
+    ending.callback(controller.close)
+    controller.wait_until_active()
+    one, two = line(1, controller), line(2, controller)
+    for broker in (one, two):
+        wait_for(broker.is_unfenced, f"broker {broker.broker_id} is unfenced")
+    two.die()
+    wait_for(lambda: one.image.brokers[2].fenced, "the broker is fenced")
+    assert one.image.brokers[2].dead is dead
+
+
+def test_a_new_cluster_takes_the_id_that_the_configuration_names(tmp_path: Path, ending: ExitStack) -> None:
+    named = "AAAAAAAAQACAAAAAAAAAAQ"
+    first = ControllerThread(str(tmp_path / "store"), cluster_id=named)
+    first.wait_until_active()
+    assert first.status().cluster_id == named
+    first.close()
+    other = ControllerThread(str(tmp_path / "store"), cluster_id="AAAAAAAAQACAAAAAAAAAAg")
+    ending.callback(other.close)
+    with pytest.raises(UserError, match=f"belongs to cluster {named}"):
+        other.wait_until_active()
