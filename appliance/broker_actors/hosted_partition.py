@@ -542,6 +542,14 @@ class HostedPartition:
         if self.acks:
             self.acks.advanced(self.high_watermark)
 
+    def numbers_moved(self) -> None:
+        """The high watermark is higher: readers look again, followers hear of it with what comes next."""
+        if self.waiters:
+            for waiter in list(self.waiters):
+                waiter.woken(self)
+        for followed in self.followed_by:
+            followed.has_news()
+
     def wake(self) -> None:
         """Let those who wait look again."""
         if self.waiters:

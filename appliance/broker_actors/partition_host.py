@@ -192,7 +192,7 @@ class PartitionHost:
         advanced, self._advanced = self._advanced, {}
         for hosted in advanced:
             if not hosted.dirty:
-                hosted.wake()
+                hosted.numbers_moved()
 
     def propose_isr(self, hosted: HostedPartition, isr: tuple[int, ...], partition_epoch: int) -> None:
         self.replication.propose_isr(hosted, isr, partition_epoch)

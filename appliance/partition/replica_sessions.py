@@ -62,6 +62,13 @@ class Followed:
         if session.on_ready is not None:
             session.on_ready()
 
+    def has_news(self) -> None:
+        """Only numbers have changed: told with what comes next, unless the follower has readers that wait for them."""
+        session = self.session
+        session.ready[self] = None
+        if session.tells_news and session.on_ready is not None:
+            session.on_ready()
+
 
 @dataclass(slots=True, eq=False)
 class ReplicaSession:
@@ -79,6 +86,8 @@ class ReplicaSession:
     """Those that have no records, but numbers that the follower does not know; told with the next answer."""
     on_ready: Callable[[], None] | None = None
     """Called when a partition has changed while a fetch waits."""
+    tells_news: bool = False
+    """Whether a higher high watermark is told at once."""
     end_wait: Callable[[], None] | None = None
     """Answers the fetch that waits."""
     answer_left_ms: int = -1

@@ -82,7 +82,7 @@ class ReplicaFetch:
         # Not in the way of the next fetch: that ends this one's wait.
         self._pending = Pending(request.connection, request.api_version, request.correlation_id, blocks=False)
         self._looking = False
-        self._tells_news = selects_by_rack(broker.config)
+        session.tells_news = selects_by_rack(broker.config)
         self._cancel_timer: Callable[[], None] = _nothing
         self._topics: dict[object, FetchableTopicResponse] = {}
         self._ranges: list[FileRange] = []
@@ -91,6 +91,7 @@ class ReplicaFetch:
 
     def start(self) -> Pending:
         session, body = self._session, self._body
+        self._pending.on_close(self._give_up)
         now_ms = self._broker.clock.monotonic_ms()
         for forgotten in body.forgotten_topics_data:
             for index in forgotten.partitions:
@@ -220,7 +221,7 @@ class ReplicaFetch:
             or followed.told_tiered_end != hosted.tiered_end
         ):
             self._session.news[followed] = None
-            if self._tells_news or (moved_start and followed.told_log_start_offset >= 0):
+            if self._session.tells_news or (moved_start and followed.told_log_start_offset >= 0):
                 self._urgent = True
         return True
 
@@ -257,7 +258,6 @@ class ReplicaFetch:
     def _wait(self) -> None:
         self._session.on_ready, self._session.end_wait = self._changed, self._finish
         self._cancel_timer = self._broker.background.schedule(self._body.max_wait_ms, self._finish).cancel
-        self._pending.on_close(self._give_up)
 
     def _changed(self) -> None:
         """Look once, when all partitions have been written in this tick."""
@@ -287,6 +287,7 @@ class ReplicaFetch:
         self._session.on_ready = self._session.end_wait = None
         if self._pending.answered or self._request.connection.closed:
             return
+        self._read()
         for followed in list(self._session.news):
             self._data(followed)
         cold = [one for one in self._ranges if not is_cached(one.file_descriptor, one.position, one.length)]
