@@ -18,7 +18,7 @@ from tests.support.broker import RunningCluster, running_cluster
 from tests.support.requests import batch_of, fetch, list_offset, new_topic, produce, values_of
 from tests.support.running import python_environment, wait_for
 
-WAIT_S = 20
+WAIT_S = 60
 RECORDS = 40
 DAMAGED = 7
 MAGIC_AT, BODY_AT = 16, 1_000

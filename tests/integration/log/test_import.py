@@ -29,9 +29,9 @@ from tests.support.requests import batch_of, list_offset
 from tests.support.requests import produce as produce_batch
 from tests.support.running import python_environment, wait_for
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(400)]
 
-WAIT_S = 30
+WAIT_S = 90
 MIXED, COMPACTED, DELETED, IDEMPOTENT = "mixed", "compacted.topic", "deleted-from", "idempotent"
 CONFIGS = {
     MIXED: {"segment.bytes": "1048576", "index.interval.bytes": "1000"},
