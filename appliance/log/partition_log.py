@@ -129,8 +129,13 @@ class PartitionLog(CutLog):
             # thousands of partitions are created without a flush for each.
             disk.mkdir(self.directory)
             self._folder_created = True
+            write_partition_metadata(disk, self.directory / PARTITION_METADATA_FILE, self.topic_id, durable=False)
+            self._begin_at(self.log_start_offset)
+            # The first write opens it again: thousands of logs may be made at a time.
+            self.segments[-1].close()
+            return
         metadata = self.directory / PARTITION_METADATA_FILE
-        stored_id = None if self._folder_created else read_partition_metadata(disk, metadata)
+        stored_id = read_partition_metadata(disk, metadata)
         if stored_id is None:
             self._folder_created = True
             write_partition_metadata(disk, metadata, self.topic_id, durable=False)
@@ -140,7 +145,6 @@ class PartitionLog(CutLog):
         segments = list_segments(self.directory, self._files, self.config.index_interval_bytes, dense=dense)
         if not segments:
             self._begin_at(self.log_start_offset)
-            # The first write opens it again: thousands of logs may be made at a time.
             self.segments[-1].close()
             return
         found = recover_segments(

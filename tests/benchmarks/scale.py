@@ -82,6 +82,10 @@ class ScaledServer(ABC):
     def memory_bytes(self) -> int:
         return sum(map(memory_bytes_of, self.processes()))
 
+    def cpu_seconds(self) -> float:
+        """Since its processes began."""
+        return sum(map(cpu_seconds_of, self.processes()))
+
     def largest(self, of: Callable[[int], float]) -> float:
         """Of the one process that has most of it: the broker's."""
         return max(map(of, self.processes()), default=0.0)
@@ -224,6 +228,7 @@ def measure(server: ScaledServer, partitions: Sequence[TopicPartition]) -> Measu
         measured.note("CreateTopics answered, s", time.monotonic() - began)
         produce_to_all(server.address, partitions, time.monotonic() + DEADLINE_S)
     measured.note("all created and a record in each, s", time.monotonic() - began)
+    measured.note("its CPU time until then, s", server.cpu_seconds())
     expected = dict.fromkeys(partitions, 1)
 
     time.sleep(SETTLE_S)
@@ -255,8 +260,7 @@ def wait_until_it_answers(server: ScaledServer) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         try:
-            with Connection(*server.address(), timeout_ms=5_000) as connection:
-                metadata_ms(connection)
+            metadata_ms(server.address())
             return
         except OSError:
             time.sleep(0.1)
@@ -280,13 +284,12 @@ def note_load(
     load = SpreadLoad(server.address, partitions, SEED + 1)
     load.start()
     deadline = time.monotonic() + LOAD_S
-    with Connection(*server.address()) as connection:
-        asked: list[float] = []
-        for _ in range(METADATA_ASKED):
-            took, led = metadata_ms(connection)
-            assert led >= len(partitions), f"{led} of {len(partitions)} partitions have a leader"
-            asked.append(took)
-        measured.note("Metadata about everything, ms", statistics.median(asked))
+    asked: list[float] = []
+    for _ in range(METADATA_ASKED):
+        metadata_took, led = metadata_ms(server.address())
+        assert led >= len(partitions), f"{led} of {len(partitions)} partitions have a leader"
+        asked.append(metadata_took)
+    measured.note("Metadata about everything, ms", statistics.median(asked))
     time.sleep(max(0.0, deadline - time.monotonic()))
     load.end()
     add(expected, load.acknowledged)
@@ -312,6 +315,7 @@ def note_return(
     produce_to_all(server.address, partitions, deadline, lambda: first.append(time.monotonic() - began))
     measured.note(f"from {after} to the first acknowledged record, s", first[0])
     measured.note(f"from {after} to a record in each partition, s", time.monotonic() - began)
+    measured.note(f"its CPU time from {after} until then, s", server.cpu_seconds())
     add(expected, dict.fromkeys(partitions, 1))
     with Connection(*server.address(), timeout_ms=DEADLINE_S * 1_000) as connection:
         ends = ends_of(connection, partitions)

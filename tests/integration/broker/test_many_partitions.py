@@ -98,7 +98,7 @@ def test_more_partitions_than_files_take_records_and_give_them_back_also_after_a
         produce_everywhere(cluster, partitions)
         sizes = bytes_in(connection, partitions)
         assert len(sizes) == PARTITIONS and min(sizes.values()) > 0 and len(set(sizes.values())) == 1
-        assert metadata_ms(connection)[1] == PARTITIONS
+    assert metadata_ms(cluster.address())[1] == PARTITIONS
     assert open_files_of(cluster.broker.process.pid) <= OPEN_FILES_MAX
     cluster.broker.kill()
     cluster.start_broker()
