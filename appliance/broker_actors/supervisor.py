@@ -290,8 +290,9 @@ class Supervisor:
             _log.warning("%s; Ray starts it again", reason)
             return
         self._running.discard(name)
-        self._due_ms[name] = self._restarts.ended(name, _now_ms())
-        _log.warning("%s; starting it again in %d ms", reason, self._due_ms[name] - _now_ms())
+        now_ms = _now_ms()
+        self._due_ms[name] = self._restarts.ended(name, now_ms)
+        _log.warning("%s; starting it again in %d ms", reason, self._due_ms[name] - now_ms)
 
     def _restart_due(self, runtime: Runtime) -> None:
         for name in sorted(name for name, due_ms in self._due_ms.items() if due_ms <= _now_ms()):

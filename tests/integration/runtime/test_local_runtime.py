@@ -136,7 +136,7 @@ def test_data_survives_a_restart_of_the_appliance(tmp_path: Path) -> None:
             first, second = appliance.ready()["bootstrap_servers"].split(",")
             ask(first, "append a")
             ask(second, "append b")
-            remembered.append(json.loads((tmp_path / "data" / "appliance.json").read_text())["controller_port"])
+            remembered.append(json.loads((tmp_path / "data" / "appliance.json").read_text())["controller_ports"])
             appliance.process.send_signal(signal.SIGTERM)
             assert appliance.exit_code() == 0
     assert remembered[0] == remembered[1], "the controller is found where it was"
