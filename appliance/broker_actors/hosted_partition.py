@@ -17,6 +17,7 @@ from appliance.broker_actors.partition_host_view import (
     earlier_leaders_of,
 )
 from appliance.controller.image import PartitionState
+from appliance.controller.records import LeaderRecoveryState
 from appliance.log.errors import LogWriteFailed
 from appliance.log.partition_log import PartitionLog
 from appliance.log.producer_state import Duplicate
@@ -147,11 +148,7 @@ class HostedPartition:
     def low_watermark(self) -> int:
         """The smallest log start among the live replicas, for DeleteRecords: wake the waiters when it rises."""
         start = self.log.log_start_offset
-        leader = self.leader
-        if leader is None or not leader.followers:
-            return start
-        followers = [one for one in leader.followers.values() if one.replica_id not in leader.fenced]
-        return min([start, *(follower.log_start_offset for follower in followers)])
+        return start if self.leader is None else self.leader.low_watermark(start)
 
     @property
     def last_stable_offset(self) -> int:
@@ -193,11 +190,7 @@ class HostedPartition:
             return False
         heard_since_ms = self._host.clock.monotonic_ms() - leadership.lease_ms
         heard = {
-            followed.session.replica_id
-            for followed in self.followed_by
-            if followed.matched
-            and followed.current_leader_epoch == self.leader_epoch
-            and followed.session.healthy_since_ms > heard_since_ms
+            one.session.replica_id for one in self.followed_by if one.is_healthy(self.leader_epoch, heard_since_ms)
         }
         return all(replica_id == self.broker_id or replica_id in heard for replica_id in leader.isr)
 
@@ -384,6 +377,9 @@ class HostedPartition:
         self.high_watermark = min(max(self.high_watermark, self.log.local_log_start_offset), self.log_end_offset)
         if self._leadership is not None:
             self._begin_leadership(self._leadership)
+            state = self._leadership.state
+            if self.leader is not None and state.leader_recovery_state is LeaderRecoveryState.RECOVERING:
+                self.act(self.leader.report())
         self.reconsider()
 
     # Appending

@@ -220,7 +220,7 @@ class ReplicaManager:
             leader = hosted.leader
             if leader is None:
                 del self._led[hosted]
-            elif not hosted.recovering and leader.followers:
+            elif not hosted.recovering and (leader.followers or leader.proposed_isr):
                 hosted.act(leader.handle(Tick(), now_ms))
 
     # Following

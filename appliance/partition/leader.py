@@ -128,6 +128,15 @@ class PartitionLeader:
         """A follower that is not in sync has fetched: what is to be asked for, if it may join (P6)."""
         return [] if replica_id in self.isr else self._propose_with(replica_id)
 
+    def low_watermark(self, own_log_start_offset: int) -> int:
+        """The smallest log start among this replica and those that are not fenced."""
+        followers = [one for one in self.followers.values() if one.replica_id not in self.fenced]
+        return min([own_log_start_offset, *(follower.log_start_offset for follower in followers)])
+
+    def report(self) -> list[Effect]:
+        """Ask for the ISR as it is: with it the controller hears that this leader has recovered (KIP-704)."""
+        return [] if self.proposal_in_flight else self._propose(self.isr)
+
     # Everything, as events and effects.
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:

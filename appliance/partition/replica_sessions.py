@@ -55,6 +55,10 @@ class Followed:
         self.told_log_start_offset = -1
         self.told_tiered_end = -1
 
+    def is_healthy(self, leader_epoch: int, since_ms: int) -> bool:
+        """Whether the follower has fetched here in this epoch, on an answer that left after `since_ms` (B8)."""
+        return self.matched and self.current_leader_epoch == leader_epoch and self.session.healthy_since_ms > since_ms
+
     def changed(self) -> None:
         """The partition has more, or is led no more."""
         session = self.session

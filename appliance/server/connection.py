@@ -71,6 +71,7 @@ class Connection:
         "server",
         "touched",
         "view",
+        "without_lease",
     )
 
     def __init__(self, server: Server, sock: socket.socket, peer: str, host: str) -> None:
@@ -87,6 +88,8 @@ class Connection:
         """What the raw handler of Produce remembers of this connection's last request."""
         self.fast_fetch: Any = None
         """The same for Fetch."""
+        self.without_lease = False
+        """A follower's: answered also while the server holds answers back."""
         self.last_active_ms = server.now_ms
         self.bytes_in = 0
         self.bytes_out = 0

@@ -179,20 +179,29 @@ class Server:
                 _log.exception("a tick hook failed")
         if self.after_write:
             self._call_after_write()
-        if self.holding:
-            for connection in self.touched:
-                connection.build_late_answers()
-            return
         touched, self.touched = self.touched, []
+        if self.holding:
+            touched = self._held_back(touched)
         for connection in touched:
             try:
                 connection.end_tick()
             except Exception:
                 _log.exception("answers to %s could not be sent", connection.peer)
                 connection.close("answers could not be sent")
-        if self.touched:
+        if self.touched and (not self.holding or any(one.without_lease for one in self.touched)):
             self.begin_tick()
         self.tick_lengths.record(int((perf_counter() - began) * 1e6))
+
+    def _held_back(self, touched: list[Connection]) -> list[Connection]:
+        """Keep the answers of these connections, but for those that need no lease, which are returned."""
+        free: list[Connection] = []
+        for connection in touched:
+            if connection.without_lease:
+                free.append(connection)
+            else:
+                connection.build_late_answers()
+                self.touched.append(connection)
+        return free
 
     def _call_after_write(self) -> None:
         callbacks, self.after_write = self.after_write, []

@@ -67,6 +67,7 @@ class ReplicaFetchHandler:
                 _watch(followed, None)
         if isinstance(found, ErrorCode):
             return FetchResponse(error_code=found)
+        request.connection.without_lease = True
         operation = ReplicaFetch(broker, request, body, found)
         return operation.start()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from appliance.base.errors import ErrorCode
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.broker_actors.log_care import retain_as_follower
-from appliance.controller.records import PartitionChanged, PartitionState
+from appliance.controller.records import LeaderRecoveryState, PartitionChanged, PartitionState
 from appliance.partition.events import AppendFetched, FetchAnswer
 from appliance.partition.follower import PartitionFollower
 from appliance.partition.leader_start import Earlier, LeaderStart
@@ -177,3 +178,16 @@ def test_a_tiered_follower_keeps_what_the_object_store_may_lack(tmp_path: Path) 
     world.background.advance(10)
     retain_as_follower(hosted, world.clock.now_ms())
     assert hosted.log.segments[0].base_offset == 2
+
+
+def test_a_leader_that_has_recovered_tells_the_controller(world: World) -> None:
+    proposed: list[tuple[int, ...]] = []
+    world.host.replication.propose_isr = lambda hosted, isr, epoch: proposed.append(isr)  # type: ignore[method-assign]
+    recovering = msgspec.structs.replace(
+        state(BROKER_ID, 1, BROKER_ID), leader_recovery_state=LeaderRecoveryState.RECOVERING
+    )
+    world.commit(PartitionChanged(TOPIC_ID, recovering))
+    hosted = world.partition()
+    assert hosted.recovering and hosted.refusal() is ErrorCode.NOT_LEADER_OR_FOLLOWER and proposed == []
+    hosted.recovered()
+    assert hosted.refusal() is ErrorCode.NONE and proposed == [(BROKER_ID,)]

@@ -444,3 +444,15 @@ def test_while_answers_are_held_back_nothing_leaves_and_dropping_them_ends_their
         time.sleep(0.05)
         server.on_loop(lambda: server.server.drop_held("the test says so"))
         assert is_closed(sock)
+
+
+def test_a_follower_is_answered_while_answers_are_held_back() -> None:
+    def handle(_: object, request: Request) -> Struct:
+        request.connection.without_lease = True
+        return answer(request)
+
+    with server_with(handle) as server, server.connect() as sock:
+        server.on_loop(lambda: setattr(server.server, "holding", True))
+        sock.sendall(metadata_request(1) + metadata_request(2))
+        assert correlation_id_of(receive_frame(sock)) == 1
+        assert correlation_id_of(receive_frame(sock)) == 2
