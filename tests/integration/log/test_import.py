@@ -34,7 +34,8 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(400)]
 WAIT_S = 90
 MIXED, COMPACTED, DELETED, IDEMPOTENT = "mixed", "compacted.topic", "deleted-from", "idempotent"
 CONFIGS = {
-    MIXED: {"segment.bytes": "1048576", "index.interval.bytes": "1000"},
+    # Some records are as old as 1970.
+    MIXED: {"segment.bytes": "1048576", "index.interval.bytes": "1000", "retention.ms": "-1"},
     COMPACTED: {
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.01",
