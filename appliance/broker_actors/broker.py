@@ -168,6 +168,8 @@ class Broker:
 
     def start(self) -> None:
         """Listen, then register. Raises: UserError when the address cannot be had."""
+        # From here on: thousands of logs are no garbage, however often one looks.
+        gc.set_threshold(*GC_THRESHOLD)
         settings = self._settings
         port = self.server.listen(settings.host, settings.port)
         self._address = f"{settings.advertised_host}:{port}"
@@ -327,7 +329,6 @@ class Broker:
         self._is_ready = True
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLD)
         _log.info("broker %d serves at %s", self.broker_id, self._address)
         self._handle.ready(self._address)
 
