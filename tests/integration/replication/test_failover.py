@@ -166,3 +166,19 @@ def test_a_follower_that_was_away_catches_up_before_it_is_in_sync_again(cluster:
         if broker_id != away:
             cluster.start(broker_id)
     cluster.wait_for_isr("away", 1, 2, 3)
+
+
+def test_a_leader_that_was_paused_follows_the_one_that_took_its_place(cluster: ReplicatedCluster) -> None:
+    cluster.create("paused", **{"min.insync.replicas": "2"})
+    load = Load(producer_of(cluster, **{"enable.idempotence": True, "socket.timeout.ms": 5_000}), "paused")
+    load.wait_for_more()
+    frozen = cluster.leader("paused")
+    cluster.pause(frozen)
+    cluster.leader("paused", other_than=frozen)
+    load.wait_for_more()
+    cluster.resume(frozen)
+    cluster.wait_for_isr("paused", 1, 2, 3)
+    load.wait_for_more()
+    load.end()
+    assert load.refused == []
+    assert read_all(cluster, "paused") == [str(number).encode() for number in range(load.sent)]
