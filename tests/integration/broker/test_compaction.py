@@ -262,3 +262,34 @@ def cli_status(bootstrap_servers: str) -> dict[str, Any]:
     assert done.stdout, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document
+
+
+def test_committed_offsets_are_compacted_and_survive_a_restart(tmp_path: Path) -> None:
+    properties = CLEANING | {
+        "offsets.topic.num.partitions": "1",
+        "log.roll.ms": "200",
+        "log.cleaner.min.cleanable.ratio": "0.01",
+    }
+    with running_cluster(tmp_path, properties=properties) as cluster:
+        create(cluster.bootstrap_servers)
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "often"})
+        # It waits for the coordinator; a commit does not.
+        consumer.committed([TopicPartition(TOPIC, 0)], TIMEOUT_S)
+        folder = cluster.data_dir(1) / "__consumer_offsets-0"
+        committed = 0
+
+        def is_compacted() -> bool:
+            nonlocal committed
+            for _ in range(100):
+                committed += 1
+                consumer.commit(offsets=[TopicPartition(TOPIC, 0, committed)], asynchronous=False)
+            # Each takes more than a hundred bytes.
+            return committed > 300 and sum(path.stat().st_size for path in folder.glob("*.log")) < committed * 50
+
+        eventually(is_compacted, "compacted")
+        consumer.close()
+    with running_cluster(tmp_path, properties=properties) as cluster:
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "often"})
+        (found,) = consumer.committed([TopicPartition(TOPIC, 0)], TIMEOUT_S)
+        consumer.close()
+        assert found.offset == committed
