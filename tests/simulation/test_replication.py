@@ -9,7 +9,7 @@ from tests.support.seeds import seeds
 
 CAUGHT_WITHIN = 200
 """Seeds in which a broken rule has to show."""
-WORST_DAYS = (1, 2, 71, 86)
+WORST_DAYS = (2, 35, 71, 86)
 """Seeds that have shown one; tried first."""
 
 
