@@ -184,6 +184,9 @@ class LogCare:
         def look(hosted: HostedPartition) -> None:
             if not hosted.offline and not hosted.dirty and not hosted.cutting:
                 try:
+                    if hosted.log.roll_due(now_ms):
+                        # Nothing is appended any more: the last records, too, can be compacted, tiered and deleted.
+                        hosted.log.roll(now_ms)
                     if hosted.is_leader:
                         retain(hosted, now_ms)
                     elif hosted.follower is not None:

@@ -263,6 +263,20 @@ def test_a_topic_that_wants_flushes_now_and_then_gets_them(world: World) -> None
     assert hosted.log.recovery_point == 2
 
 
+def test_an_idle_segment_is_rolled_when_its_time_is_over(world: World) -> None:
+    world.create(1, segment_ms="400000")
+    hosted = world.partition()
+    append(hosted)
+    world.host.end_of_tick()
+    LogCare(world.host, world.logs, world.config, world.clock, world.background).start()
+    world.background.advance(300_000)
+    assert len(hosted.log.segments) == 1
+    world.background.advance(300_000)
+    assert len(hosted.log.segments) == 2
+    world.background.advance(900_000)
+    assert len(hosted.log.segments) == 2
+
+
 def test_a_new_leader_epoch_is_a_new_leadership(world: World) -> None:
     world.create()
     world.commit(PartitionChanged(TOPIC_ID, led_by(BROKER_ID, 3)))
