@@ -5,27 +5,18 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from kafka import KafkaProducer
 
-from appliance.wire.messages.create_topics import CreatableTopicResult
 from tests.integration.broker.test_kill import Cluster, all_values, wait_until_leading
+from tests.support.loads import Confluent, KafkaPython, Load, check
 from tests.support.requests import new_topic
 
 # Many rolls, and flushes all the time.
 CONFIGS = {"segment.bytes": "1048576", "flush.messages": "500", "flush.ms": "100", "index.interval.bytes": "512"}
-PADDING = b"." * 200
-RECORDS_PER_ROUND = 50
-BACKLOG_MAX = 3_000
-
-Producing = tuple[Callable[[int, bytes], None], Callable[[], object], Callable[[], None]]
-"""Send a record, wait a moment for answers, wait for all of them."""
 
 
 @pytest.fixture
@@ -36,119 +27,16 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     running.controller.stop()
 
 
-class Load:
-    """One producer with a topic of its own; the records are numbered."""
-
-    def __init__(self, name: str, topic: CreatableTopicResult, *, exactly_once: bool) -> None:
-        self.name, self.topic, self.exactly_once = name, topic, exactly_once
-        self.acknowledged: dict[int, int] = {}
-        """Number to offset."""
-        self.sent = 0
-        self.errors: list[str] = []
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        send, idle, flush = self.open()
-        while not self.stopping.is_set():
-            for _ in range(RECORDS_PER_ROUND):
-                send(self.sent, b"%d" % self.sent + PADDING)
-                self.sent += 1
-            time.sleep(0.01)
-            while self.sent - len(self.acknowledged) > BACKLOG_MAX and not self.stopping.is_set():
-                idle()
-        flush()
-
-    def open(self) -> Producing:
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.thread.join(90)
-        assert not self.thread.is_alive(), f"{self.name} has not ended"
-
-
-class Confluent(Load):
-    def __init__(self, cluster: Cluster, topic: CreatableTopicResult, *, exactly_once: bool) -> None:
-        super().__init__(f"confluent-kafka, idempotence {exactly_once}", topic, exactly_once=exactly_once)
-        order = {"enable.idempotence": True} if exactly_once else {"acks": 1, "max.in.flight": 1}
-        servers = f"127.0.0.1:{cluster.port}"
-        self.config = {"bootstrap.servers": servers, "message.timeout.ms": 60_000, "reconnect.backoff.max.ms": 500}
-        self.config |= order
-
-    def open(self) -> Producing:
-        producer = Producer(self.config)
-
-        def send(number: int, value: bytes) -> None:
-            def delivered(error: object, message: object) -> None:
-                if error is None:
-                    self.acknowledged[number] = message.offset()  # type: ignore[attr-defined]
-                else:
-                    self.errors.append(f"{number}: {error}")
-
-            while True:
-                try:
-                    producer.produce(self.topic.name, value, partition=0, on_delivery=delivered)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            producer.poll(0)
-
-        return send, lambda: producer.poll(0.01), lambda: self._flushed(producer.flush(60))
-
-    def _flushed(self, left: int) -> None:
-        assert left == 0, f"{left} records are neither acknowledged nor given up"
-
-
-class KafkaPython(Load):
-    def __init__(self, cluster: Cluster, topic: CreatableTopicResult) -> None:
-        super().__init__("kafka-python, acks=all", topic, exactly_once=False)
-        self.servers = f"127.0.0.1:{cluster.port}"
-
-    def open(self) -> Producing:
-        producer = KafkaProducer(
-            bootstrap_servers=self.servers,
-            acks="all",
-            enable_idempotence=False,
-            max_in_flight_requests_per_connection=1,
-            delivery_timeout_ms=60_000,
-            reconnect_backoff_max_ms=500,
-        )
-
-        def send(number: int, value: bytes) -> None:
-            future = producer.send(self.topic.name, value, partition=0)
-            future.add_callback(lambda metadata: self.acknowledged.__setitem__(number, metadata.offset))
-            future.add_errback(lambda error: self.errors.append(f"{number}: {error}"))
-
-        def flush() -> None:
-            producer.flush(60)
-            producer.close()
-
-        return send, lambda: time.sleep(0.01), flush
-
-
-def check(load: Load, values: list[bytes | None]) -> None:
-    numbers = [int((value or b"").rstrip(b".")) for value in values]
-    for number, offset in load.acknowledged.items():
-        assert offset < len(numbers), f"{load.name}: record {number}, acknowledged at {offset}, is lost"
-        assert numbers[offset] == number, f"{load.name}: {numbers[offset]} at {offset}, where {number} was acknowledged"
-    assert set(numbers) <= set(range(load.sent)), f"{load.name}: records that nobody sent"
-    firsts = list(dict.fromkeys(numbers))
-    assert firsts == sorted(firsts), f"{load.name}: out of order"
-    if load.exactly_once:
-        assert len(numbers) == len(firsts), f"{load.name}: {len(numbers) - len(firsts)} records twice"
-        assert not load.errors, load.errors[:5]
-
-
 def live_and_die(cluster: Cluster, kills: int, seed: int) -> None:
     source = random.Random(seed)
     history = [f"seed {seed}"]
     with cluster.connect() as connection:
         topics = [new_topic(connection, configs=CONFIGS) for _ in range(3)]
+    servers = f"127.0.0.1:{cluster.port}"
     loads: list[Load] = [
-        Confluent(cluster, topics[0], exactly_once=True),
-        Confluent(cluster, topics[1], exactly_once=False),
-        KafkaPython(cluster, topics[2]),
+        Confluent(servers, topics[0].name, {"enable.idempotence": True}),
+        Confluent(servers, topics[1].name, {"acks": 1, "max.in.flight": 1}),
+        KafkaPython(servers, topics[2].name),
     ]
     began = time.monotonic()
     try:
@@ -183,8 +71,8 @@ def live_and_die(cluster: Cluster, kills: int, seed: int) -> None:
     for load in loads:
         load.stop()
     with cluster.connect() as connection:
-        for load in loads:
-            check(load, all_values(connection, load.topic, 0))
+        for load, topic in zip(loads, topics, strict=True):
+            check(load, [all_values(connection, topic, 0)])
 
 
 def _count(load: Load) -> int:
