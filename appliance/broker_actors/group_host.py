@@ -8,58 +8,32 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from appliance.base.background import Background, Timer
+from appliance.base.background import Background
 from appliance.base.clock import Clock
 from appliance.base.config import BrokerConfig
 from appliance.base.errors import ErrorCode
 from appliance.base.randomness import Randomness, SystemRandomness
+from appliance.broker_actors.partition_coordinator import InternalPartition, PartitionCoordinator, SendAnswer
 from appliance.controller.image import MetadataImage, TopicState
 from appliance.coordinator.calls import Call
-from appliance.coordinator.failures import told
 from appliance.coordinator.loader import LoadSummary, load
 from appliance.coordinator.moment import Moment
 from appliance.coordinator.partitioner import partition_for
-from appliance.coordinator.shard import Batch, CoordinatorShard, ShardLimits
+from appliance.coordinator.shard import ShardLimits
 from appliance.groups.config import group_config
+from appliance.groups.context import GroupEffect
 from appliance.groups.machine import GroupMachine
-from appliance.groups.records import replay_into
+from appliance.groups.records import decode_record, replay_into
 from appliance.groups.refusals import refuse
-from appliance.groups.stored import GroupRecord, StoredGroups
+from appliance.groups.stored import GroupRecord, LoadedTransactions, StoredGroups
 from appliance.server.handlers.find_coordinator import OFFSETS_TOPIC
 from appliance.wire.schema import Struct
 
 _log = logging.getLogger(__name__)
-
-LOAD_POLL_MS = 20
-"""How often a new leader looks whether all that it found in its log is committed."""
-LOAD_RETRY_MS = 1_000
-"""How long a load that failed waits for its next try."""
-REFUSED_POLL_MS = 500
-"""How often timers look whether a broker that may not serve just now may serve again."""
-
-SendAnswer = Callable[[Struct], None]
-
-
-class OffsetsPartition(Protocol):
-    """A partition of `__consumer_offsets`, as `HostedPartition` is one."""
-
-    partition: int
-    leader_epoch: int
-    high_watermark: int
-    log_end_offset: int
-
-    @property
-    def config(self) -> Any: ...
-
-    def refusal(self) -> ErrorCode: ...
-
-    def append_records(self, batch: bytes, on_committed: Callable[[ErrorCode, int], None]) -> None: ...
-
-    def read_committed_batches(self) -> Iterator[memoryview]: ...
 
 
 class Partitions(Protocol):
@@ -99,7 +73,7 @@ class GroupCoordinatorHost:
         self.randomness = randomness or SystemRandomness()
         self.config = group_config(broker.config.get)
         self.background = broker.background
-        self._coordinators: dict[int, PartitionCoordinator] = {}
+        self._coordinators: dict[int, GroupCoordinator] = {}
         self._topics_by_id: Mapping[uuid.UUID, TopicState] = {}
         self._stop_images: Any = None
 
@@ -122,7 +96,7 @@ class GroupCoordinatorHost:
         clock = self._broker.clock
         return Moment(clock.now_ms(), clock.monotonic_ms())
 
-    def limits_of(self, hosted: OffsetsPartition) -> ShardLimits:
+    def limits_of(self, hosted: InternalPartition) -> ShardLimits:
         """Bounds of the coordinator of this partition."""
         config = self._broker.config
         return ShardLimits(
@@ -163,7 +137,7 @@ class GroupCoordinatorHost:
 
         self._broker.create_internal_topic(OFFSETS_TOPIC, created)
 
-    def _coordinator_of(self, group_id: str) -> PartitionCoordinator | None:
+    def _coordinator_of(self, group_id: str) -> GroupCoordinator | None:
         topic = self._broker.image.topics.get(OFFSETS_TOPIC)
         if topic is None or not topic.partitions:
             return None
@@ -171,12 +145,12 @@ class GroupCoordinatorHost:
 
     # What changes
 
-    def _leadership(self, hosted: OffsetsPartition, leads: bool) -> None:
+    def _leadership(self, hosted: InternalPartition, leads: bool) -> None:
         before = self._coordinators.pop(hosted.partition, None)
         if before is not None:
             before.end()
         if leads:
-            coordinator = self._coordinators[hosted.partition] = PartitionCoordinator(self, hosted)
+            coordinator = self._coordinators[hosted.partition] = GroupCoordinator(self, hosted)
             coordinator.load()
 
     def _image_changed(self, image: MetadataImage) -> None:
@@ -190,181 +164,32 @@ class GroupCoordinatorHost:
                 coordinator.topics_deleted(deleted)
 
 
-class PartitionCoordinator:
-    """The coordinator of one partition, from the beginning of this broker's leadership to its end."""
+class GroupCoordinator(PartitionCoordinator[GroupMachine, GroupRecord, StoredGroups]):
+    """The groups of one partition of `__consumer_offsets`."""
 
-    def __init__(self, host: GroupCoordinatorHost, hosted: OffsetsPartition) -> None:
-        self._host = host
-        self._hosted = hosted
-        self._machine: GroupMachine | None = None
-        self._shard: CoordinatorShard[GroupRecord] | None = None
-        self._waiting: dict[Call, SendAnswer] = {}
-        self._timer: Timer | None = None
-        self._timer_due_ms = 0
-        self._flush_posted = False
-        self._was_refused = False
-        self._ended = False
+    def __init__(self, host: GroupCoordinatorHost, hosted: InternalPartition) -> None:
+        super().__init__(host, hosted)
+        self._groups_host = host
 
-    def __repr__(self) -> str:
-        return f"coordinator of {OFFSETS_TOPIC}-{self._hosted.partition} in leader epoch {self._hosted.leader_epoch}"
+    def _read(self) -> tuple[StoredGroups, LoadSummary]:
+        stored = StoredGroups()
+        batches = self._hosted.read_committed_batches()
+        return stored, load(batches, partial(replay_into, stored), LoadedTransactions(stored, decode_record))
 
-    # Loading
+    def _begin(self, stored: StoredGroups) -> GroupMachine:
+        return GroupMachine(self._groups_host.config, self._groups_host.randomness, stored)
 
-    def load(self) -> None:
-        """Read the log in a helper thread; until that is done everybody is told to come back."""
-        if self._ended:
-            return
-        hosted, host = self._hosted, self._host
-        if hosted.high_watermark < hosted.log_end_offset:
-            # What is in the log already may not be given out before it is committed, nor be left out.
-            host.background.schedule(LOAD_POLL_MS, self.load)
-            return
-        started_ms = host.moment().monotonic_ms
+    def _refuse(self, call: Call, error: ErrorCode) -> Struct:
+        return refuse(call, error)
 
-        def work() -> tuple[StoredGroups, LoadSummary]:
-            stored = StoredGroups()
-            summary = load(hosted.read_committed_batches(), partial(replay_into, stored))
-            return stored, summary
+    def _first_effects(self, machine: GroupMachine, now: Moment) -> list[GroupEffect]:
+        return machine.loaded(now)
 
-        def done(result: tuple[StoredGroups, LoadSummary] | Exception) -> None:
-            if self._ended:
-                return
-            if isinstance(result, Exception):
-                _log.error("%r cannot be loaded and is tried again: %s", self, result)
-                host.background.schedule(LOAD_RETRY_MS, self.load)
-                return
-            stored, summary = result
-            self._loaded(stored)
-            took_ms = host.moment().monotonic_ms - started_ms
-            if summary.records:
-                _log.info("%r loaded %d records in %d ms", self, summary.records, took_ms)
-
-        host.background.run(work, done)
-
-    def _loaded(self, stored: StoredGroups) -> None:
-        host = self._host
-        machine = self._machine = GroupMachine(host.config, host.randomness, stored)
-        self._shard = CoordinatorShard(machine, host.limits_of(self._hosted))
-        self._do(lambda shard, now: shard.decide(lambda: machine.loaded(now), now))
-
-    # Requests
-
-    def submit(self, call: Call, answer: SendAnswer, after_writes_of: str | None) -> None:
-        """Decide a request of a group of this partition."""
-        refusal = self._refusal()
-        if refusal is not ErrorCode.NONE:
-            answer(refuse(call, refusal))
-            return
-        self._waiting[call] = answer
-        self._do(lambda shard, now: shard.submit(call, now, after_writes_of=after_writes_of))
-
-    def view(self) -> GroupMachine | ErrorCode:
-        """The groups of this partition, to be looked at."""
-        refusal = self._refusal()
-        if refusal is ErrorCode.NONE and self._machine is not None:
-            return self._machine
-        return refusal
-
-    def _refusal(self) -> ErrorCode:
-        """Why no request is served just now."""
-        if self._ended:
-            return ErrorCode.NOT_COORDINATOR
-        refusal = self._hosted.refusal()
-        if refusal is not ErrorCode.NONE:
-            return told(refusal)
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._shard is None else ErrorCode.NONE
+    def _back_in_service(self, machine: GroupMachine, now: Moment) -> list[GroupEffect]:
+        return machine.time_anew(now)
 
     def topics_deleted(self, deleted: list[tuple[str, uuid.UUID]]) -> None:
         """Topics are gone, by name and id."""
         machine = self._machine
         if machine is not None:
             self._do(lambda shard, now: shard.decide(lambda: machine.topics_deleted(deleted), now))
-
-    def end(self) -> None:
-        """This broker leads the partition no longer, or it goes down."""
-        self._ended = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        shard, self._shard, self._machine = self._shard, None, None
-        if shard is not None:
-            shard.unload()
-            self._send(shard)
-
-    # The shard's input and output
-
-    def _do(self, action: Callable[[CoordinatorShard[GroupRecord], Moment], None]) -> None:
-        shard = self._shard
-        if shard is None:
-            return
-        try:
-            action(shard, self._host.moment())
-        except Exception:
-            self._failed()
-            return
-        self._send(shard)
-        if not shard.idle and not self._flush_posted:
-            # What else is decided in this turn of the loop goes into the same batch.
-            self._flush_posted = True
-            self._host.background.post(self._flush)
-        self._arm(shard)
-
-    def _failed(self) -> None:
-        """We did something wrong. The log is the truth: begin again from there."""
-        _log.exception("%r failed and is loaded again", self)
-        shard, self._shard, self._machine = self._shard, None, None
-        if shard is not None:
-            shard.unload()
-            self._send(shard)
-        for call, answer in list(self._waiting.items()):
-            answer(refuse(call, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        self._waiting.clear()
-        self._host.background.schedule(LOAD_RETRY_MS, self.load)
-
-    def _send(self, shard: CoordinatorShard[GroupRecord]) -> None:
-        for each in shard.take_answers():
-            answer = self._waiting.pop(each.call, None)
-            if answer is not None:
-                answer(each.response)
-
-    def _flush(self) -> None:
-        self._flush_posted = False
-        shard = self._shard
-        while shard is not None and shard is self._shard:
-            batch = shard.take_batch(self._host.moment())
-            if batch is None:
-                return
-            self._append(shard, batch)
-
-    def _append(self, shard: CoordinatorShard[GroupRecord], batch: Batch[GroupRecord]) -> None:
-        def on_committed(error: ErrorCode, base_offset: int) -> None:
-            if shard is self._shard:
-                self._do(lambda shard, now: shard.batch_done(batch, error, now))
-
-        self._hosted.append_records(batch.payload, on_committed)
-
-    def _arm(self, shard: CoordinatorShard[GroupRecord]) -> None:
-        due_ms = shard.next_due_ms()
-        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due_ms = due_ms
-        delay_ms = max(due_ms - self._host.moment().monotonic_ms, 0)
-        self._timer = self._host.background.schedule(delay_ms, self._due)
-
-    def _due(self) -> None:
-        self._timer = None
-        machine = self._machine
-        if machine is None:
-            return
-        if self._hosted.refusal() is not ErrorCode.NONE:
-            # Nobody can reach us now, so nobody is late.
-            self._was_refused = True
-            self._timer_due_ms = self._host.moment().monotonic_ms + REFUSED_POLL_MS
-            self._timer = self._host.background.schedule(REFUSED_POLL_MS, self._due)
-            return
-        if self._was_refused:
-            self._was_refused = False
-            self._do(lambda shard, now: shard.decide(lambda: machine.time_anew(now), now))
-        self._do(lambda shard, now: shard.tick(now))

@@ -173,17 +173,32 @@ class CoordinatorShard(Generic[R]):
         """The next batch to append, as large as the limit allows; None when nothing waits."""
         if not self._queue:
             return None
+        first = self._queue[0].write
+        if first.marker:
+            return self._under_way_with(first.marker, [self._queue.popleft()])
         parts: list[_Queued[R]] = []
         size_in_bytes = _BATCH_OVERHEAD_BYTES
-        while self._queue:
+        # A batch belongs to one transaction, or to none.
+        while self._queue and self._queue[0].write.producer == first.producer and not self._queue[0].write.marker:
             size_in_bytes += self._queue[0].size_in_bytes
             if parts and size_in_bytes > self.limits.batch_max_bytes:
                 break
             parts.append(self._queue.popleft())
         records = [(now.wall_ms, key, value, ()) for part in parts for key, value in part.encoded]
-        batch = Batch(build_batch(records, codec=self.limits.codec), parts)
+        producer_id, producer_epoch = first.producer or (-1, -1)
+        payload = build_batch(
+            records,
+            codec=self.limits.codec,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=first.producer is not None,
+        )
         for part in parts:
             part.encoded = []
+        return self._under_way_with(payload, parts)
+
+    def _under_way_with(self, payload: bytes, parts: list[_Queued[R]]) -> Batch[R]:
+        batch = Batch(payload, parts)
         self._under_way.append(batch)
         return batch
 
@@ -241,8 +256,10 @@ class CoordinatorShard(Generic[R]):
                 self._enqueue(effect, now)
 
     def _enqueue(self, write: Write[R], now: Moment) -> None:
-        encoded = [self.machine.encode(record) for record in write.records]
-        size_in_bytes = sum(_RECORD_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in encoded)
+        encoded = [] if write.marker else [self.machine.encode(record) for record in write.records]
+        size_in_bytes = len(write.marker) + sum(
+            _RECORD_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in encoded
+        )
         queued = _Queued(write, encoded, size_in_bytes, now.monotonic_ms + self.limits.write_timeout_ms)
         if size_in_bytes + _BATCH_OVERHEAD_BYTES > self.limits.batch_max_bytes:
             self._fail(queued, ErrorCode.RECORD_LIST_TOO_LARGE, now)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import struct
 
+from appliance.base.errors import invariant
 from appliance.groups.stored import (
     NO_TIMESTAMP,
     CommittedOffset,
     GenerationRecord,
     GroupRecord,
     OffsetRecord,
+    PendingOffsetRecord,
     StoredGeneration,
     StoredGroups,
     StoredMember,
@@ -44,9 +46,12 @@ _INT16 = struct.Struct(">h")
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value of a record."""
+    if isinstance(record, PendingOffsetRecord):
+        record = record.record
     if isinstance(record, OffsetRecord):
         key = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
         return _INT16.pack(OFFSET_KIND) + encode(key, 0), _offset_value(record.offset)
+    invariant(isinstance(record, GenerationRecord), "the end of a transaction is a marker")
     group_key = GroupMetadataKey(group=record.group_id)
     return _INT16.pack(GENERATION_KIND) + encode(group_key, 0), _generation_value(record.generation)
 

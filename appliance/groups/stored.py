@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,7 +77,23 @@ class OffsetRecord:
     offset: CommittedOffset | None
 
 
-GroupRecord = GenerationRecord | OffsetRecord
+@dataclass(frozen=True, slots=True)
+class PendingOffsetRecord:
+    """An offset that counts once the transaction of this producer is committed."""
+
+    producer_id: int
+    record: OffsetRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    """The transaction of this producer is committed or aborted, and with it its offsets."""
+
+    producer_id: int
+    is_commit: bool
+
+
+GroupRecord = GenerationRecord | OffsetRecord | PendingOffsetRecord | TransactionEnded
 
 TopicOffsets = dict[str, dict[int, CommittedOffset]]
 """Offsets by topic and partition."""
@@ -89,10 +105,19 @@ class StoredGroups:
     def __init__(self) -> None:
         self.generations: dict[str, StoredGeneration] = {}
         self.offsets: dict[str, TopicOffsets] = {}
+        self.pending: dict[int, dict[tuple[str, str, int], tuple[int, CommittedOffset]]] = {}
+        """Offsets of open transactions by producer id, then by group, topic and partition, each with its number."""
+        self._pending_number = 0
 
     def replay(self, record: GroupRecord) -> None:
         """Take over a committed record."""
-        if isinstance(record, OffsetRecord):
+        if isinstance(record, PendingOffsetRecord):
+            self._replay_pending(record.producer_id, record.record)
+        elif isinstance(record, TransactionEnded):
+            self._replay_end(record)
+        elif isinstance(record, OffsetRecord):
+            if self.pending:
+                self._forget_pending((record.group_id, record.topic, record.partition), self._pending_number)
             if record.offset is None:
                 self._remove_offset(record.group_id, record.topic, record.partition)
             else:
@@ -103,8 +128,42 @@ class StoredGroups:
         else:
             self.generations[record.group_id] = record.generation
 
+    def _replay_pending(self, producer_id: int, record: OffsetRecord) -> None:
+        if record.offset is not None:
+            self._pending_number += 1
+            key = (record.group_id, record.topic, record.partition)
+            self.pending.setdefault(producer_id, {})[key] = (self._pending_number, record.offset)
+
+    def _replay_end(self, record: TransactionEnded) -> None:
+        ended = self.pending.pop(record.producer_id, {})
+        if record.is_commit:
+            for (group_id, topic, partition), (number, offset) in ended.items():
+                self._forget_pending((group_id, topic, partition), number)
+                self.offsets.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
+
+    def _forget_pending(self, key: tuple[str, str, int], up_to: int) -> None:
+        """The last record of a partition in the log is what counts, whichever transaction ends last."""
+        for producer_id, pending in list(self.pending.items()):
+            if key in pending and pending[key][0] <= up_to:
+                del pending[key]
+                if not pending:
+                    del self.pending[producer_id]
+
+    def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may give the partition another offset."""
+        key = (group_id, topic, partition)
+        return any(key in pending for pending in self.pending.values())
+
+    def has_pending(self, group_id: str) -> bool:
+        """Whether an open transaction has offsets of the group."""
+        return any(group_id == key[0] for pending in self.pending.values() for key in pending)
+
     def __contains__(self, group_id: str) -> bool:
-        return group_id in self.generations or group_id in self.offsets
+        return (
+            group_id in self.generations
+            or group_id in self.offsets
+            or (bool(self.pending) and self.has_pending(group_id))
+        )
 
     def group_ids(self) -> list[str]:
         """Every group that has a generation or an offset."""
@@ -123,7 +182,11 @@ class StoredGroups:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoredGroups):
             return NotImplemented
-        return self.generations == other.generations and self.offsets == other.offsets
+        return (
+            self.generations == other.generations
+            and self.offsets == other.offsets
+            and _without_numbers(self.pending) == _without_numbers(other.pending)
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -137,3 +200,28 @@ class StoredGroups:
             del topics[topic]
         if not topics:
             del self.offsets[group_id]
+
+
+class LoadedTransactions:
+    """Offsets in transactions, as a load meets them."""
+
+    def __init__(self, stored: StoredGroups, read: Callable[[bytes, bytes | None], GroupRecord | None]) -> None:
+        self._stored = stored
+        self._read = read
+
+    def replay(self, producer_id: int, key: bytes, value: bytes | None) -> bool:
+        record = self._read(key, value)
+        if isinstance(record, OffsetRecord):
+            self._stored.replay(PendingOffsetRecord(producer_id, record))
+        return record is not None
+
+    def ended(self, producer_id: int, is_commit: bool) -> None:
+        self._stored.replay(TransactionEnded(producer_id, is_commit))
+
+
+def _without_numbers(
+    pending: dict[int, dict[tuple[str, str, int], tuple[int, CommittedOffset]]],
+) -> dict[int, dict[tuple[str, str, int], CommittedOffset]]:
+    return {
+        producer_id: {key: offset for key, (_, offset) in offsets.items()} for producer_id, offsets in pending.items()
+    }

@@ -12,6 +12,7 @@ a failed write had added.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -109,6 +110,9 @@ class ProducerState:
             last_sequence = entry[1]
             if sequence == last_sequence + 1:
                 return None
+            if sequence < 0:
+                # A marker, or offsets that a coordinator writes for a transaction.
+                return None
             repeated = _repeated(entry[5], header)
             if repeated is not None:
                 return repeated
@@ -117,7 +121,7 @@ class ProducerState:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if epoch < entry[0]:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        return None if sequence == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return None if sequence <= 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """Note a data batch that is appended at `base_offset`. It has been checked, or another leader checked it."""
@@ -205,6 +209,13 @@ class ProducerState:
         self.undo.clear()
         self._completed = [ended for ended in self._completed if ended.last_offset < end_offset]
         self._ongoing = _ongoing_in(self._producers)
+
+    def were_active(self, producer_ids: Iterable[int], now_ms: int) -> None:
+        """These producers have appended, nobody knows when; from now on it counts as idle."""
+        for producer_id in producer_ids:
+            known = self._producers.get(producer_id)
+            if known is not None:
+                self._producers[producer_id] = (*known[:2], now_ms, *known[3:])
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that were idle for `producer.id.expiration.ms` and have no open transaction; how many."""

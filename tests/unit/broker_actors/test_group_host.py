@@ -14,7 +14,8 @@ import pytest
 from appliance.base.config import BrokerConfig
 from appliance.base.errors import ErrorCode
 from appliance.base.randomness import SeededRandomness
-from appliance.broker_actors.group_host import LOAD_POLL_MS, LOAD_RETRY_MS, REFUSED_POLL_MS, GroupCoordinatorHost
+from appliance.broker_actors.group_host import GroupCoordinatorHost
+from appliance.broker_actors.partition_coordinator import LOAD_POLL_MS, LOAD_RETRY_MS, REFUSED_POLL_MS
 from appliance.controller.image import MetadataImage, TopicState
 from appliance.controller.records import PartitionState
 from appliance.coordinator.calls import Call
@@ -85,6 +86,7 @@ class Loop:
 
 @dataclass
 class Partition:
+    topic: str = "__consumer_offsets"
     partition: int = 0
     leader_epoch: int = 0
     log: list[bytes] = field(default_factory=list)
