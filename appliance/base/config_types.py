@@ -104,6 +104,9 @@ class ConfigKey:
             return "true" if value else "false"
         if isinstance(value, tuple):
             return ",".join(value)
+        if isinstance(value, float):
+            # As Java writes it: 1.7976931348623157E308
+            return str(value).replace("e+", "E").replace("e", "E")
         return str(value)
 
     @property

@@ -20,6 +20,8 @@ RECORD_SCHEMAS: tuple[type[Struct], ...] = (
     transaction_records.TransactionLogKey,
     transaction_records.TransactionLogValue,
 )
+OUR_OWN_TAGS = 10_000
+"""Tagged fields of our own, in Kafka's messages between our own processes, have this number or a higher one."""
 BITS = {"b": 7, "h": 15, "H": 16, "i": 31, "I": 32, "q": 63}
 LETTERS = "abz019._- ~äß€漢🦆\x00\n"
 
@@ -28,6 +30,11 @@ def declared_messages() -> list[type[Struct]]:
     """Every whole message: requests, responses and records."""
     pairs = [message for api in APIS.values() for message in (api.request, api.response)]
     return [*pairs, *RECORD_SCHEMAS]
+
+
+def is_our_own(field: Field) -> bool:
+    """Whether Kafka's message has no such field."""
+    return field.tag is not None and field.tag >= OUR_OWN_TAGS
 
 
 def versions_of(cls: type[Struct]) -> range:

@@ -15,7 +15,7 @@ from appliance.wire.api import APIS
 from appliance.wire.schema import Struct, fields_of
 from appliance.wire.types import Scalar
 from tests.support.kafka_jars import kafka_jar
-from tests.support.wire_messages import RECORD_SCHEMAS, declared_messages
+from tests.support.wire_messages import RECORD_SCHEMAS, declared_messages, is_our_own
 
 OUR_OWN_KEYS = 20_000
 ZEROES = {"bool": False, "string": "", "bytes": b"", "records": None, "float64": 0.0, "uuid": types.UUID.zero}
@@ -78,11 +78,12 @@ def described_by_kafka(schema: dict[str, Any], version: int) -> list[tuple[Any, 
     def describe(fields: list[dict[str, Any]], low: int, high: int) -> list[tuple[Any, ...]]:
         described = []
         for field in fields:
-            if not is_in(version, field["versions"]):
+            present = field.get("versions", field.get("taggedVersions"))
+            if not is_in(version, present):
                 continue
             kind = field["type"].removeprefix("[]")
             inner = field.get("fields") or common.get(kind)
-            since, until = bounds(field["versions"])
+            since, until = bounds(present)
             absent_somewhere = since > low or until < high
             described.append(
                 (
@@ -105,7 +106,7 @@ def described_by_us(cls: type[Struct], version: int, kafka: list[tuple[Any, ...]
 
     def describe(struct: type[Struct], theirs: list[tuple[Any, ...]], low: int, high: int) -> list[tuple[Any, ...]]:
         described = []
-        fields = [field for field in fields_of(struct) if field.is_in(version)]
+        fields = [field for field in fields_of(struct) if field.is_in(version) and not is_our_own(field)]
         for position, field in enumerate(fields):
             their_kind, their_inner = (
                 (theirs[position][1], theirs[position][6]) if position < len(theirs) else ("", None)
