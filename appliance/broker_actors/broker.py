@@ -111,6 +111,8 @@ class Broker:
         """Tells that the newest image is in force, once the logs that it wants are open."""
         self._loaded = False
         self._loading = False
+        self._may_be_unfenced = False
+        """Whether the logs are loaded, and what was lost has left its ISRs: nobody elects this broker for that."""
         self._is_ready = False
         self._stopping = False
         self.timers = LoopTimers(loop)
@@ -290,6 +292,9 @@ class Broker:
         self.replication.image_applied()
         me = self.image.brokers.get(self.broker_id)
         self._gate.fenced(me is None or me.fenced or me.broker_epoch != self.broker_epoch)
+        self._may_be_unfenced = self._may_be_unfenced or self._offline_replicas.all_told()
+        if self._may_be_unfenced:
+            self.controller.applied(self.image.position)
         self._tell()
 
     def _take_configs(self) -> None:

@@ -31,7 +31,7 @@ TAKE_MAX_MS = 100
 """How long the next image waits for the loop to have taken the last one, with the logs that it opens for it."""
 
 ImageCallback = Callable[[MetadataImage, frozenset[uuid.UUID], Callable[[], None]], None]
-"""Gets an image, the ids of the topics that differ from the image before, and what to call when it is in force."""
+"""Gets an image, the ids of the topics that differ from the image before, and what to call when its logs are open."""
 
 
 class ControllerChannel:
@@ -42,7 +42,7 @@ class ControllerChannel:
         identity: what the broker tells about itself.
         post: puts a callback onto the loop from any thread.
         on_image: gets each new image, the ids of topics that differ from the image before, and what to call when the
-            image is in force: only then the controller hears that this broker knows it. The first image comes
+            logs that it wants are open: the next image waits a little for that. The first image comes
             after registration and is not older than it: what it says about this broker's id is about this process.
             The broker leads only what an image gives to it while `broker_epoch` is its own and it is not fenced.
         on_failure: the controllers will never accept this broker; it has to stop.
@@ -112,6 +112,13 @@ class ControllerChannel:
         """Tell that the loop is alive; call it at each tick and by a timer well below `broker.loop.stall.max.ms`."""
         self._keeper.loop_ticked()
 
+    def applied(self, position: int) -> None:
+        """The image at this commit is in force: heartbeats tell it from now on, and nothing that is newer.
+
+        Whoever leads next begins when this broker is known to know (P1), and before the first call it is not unfenced.
+        """
+        self._line.applied(position)
+
     def lease_valid(self, now_ms: int) -> bool:
         """Rule B7: whether answers may leave at `now_ms` of the monotonic clock (`Clock.monotonic_ms`). Any thread."""
         return self._line.lease_valid(now_ms)
@@ -141,7 +148,7 @@ class ControllerChannel:
             self._post(callback)
 
     def _image_came(self, image: MetadataImage, changed: frozenset[uuid.UUID]) -> None:
-        """On the follower's thread, whose next question tells the controller what is in force here."""
+        """On the follower's thread."""
         taken = threading.Event()
         self._post_open(lambda: self._on_image(image, changed, taken.set))
         taken.wait(TAKE_MAX_MS / 1_000)

@@ -165,7 +165,6 @@ class MetadataFollower:
             changed = changed_topics(self._handed_on, image)
             self._handed_on = image
             self._on_image(image, changed)
-            self._line.applied(image.position)
 
 
 def changed_topics(old: MetadataImage, new: MetadataImage) -> frozenset[uuid.UUID]:

@@ -113,7 +113,7 @@ class ControllerLine:
 
     @property
     def position(self) -> int:
-        """Number of the last commit that was applied."""
+        """Number of the last commit that is in force on the broker's loop."""
         return self._position
 
     def registered(self, broker_epoch: int) -> None:
@@ -139,7 +139,9 @@ class ControllerLine:
             return True
 
     def applied(self, position: int) -> None:
-        """The image is now at this commit."""
+        """What this commit says is in force on the broker's loop. Any thread."""
+        if position == self._position:
+            return
         with self.changed:
             self._position = position
             self.changed.notify_all()

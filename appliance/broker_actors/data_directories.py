@@ -14,7 +14,8 @@ from typing import Protocol
 
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import TopicPartition
-from appliance.controller.image import MetadataImage
+from appliance.controller.image import MetadataImage, PartitionState
+from appliance.controller.offline_replicas import others_have_it
 from appliance.log.errors import LogUnavailable, LogWriteFailed
 from appliance.log.log_manager import LogManager
 from appliance.log.partition_log import PartitionLog
@@ -81,14 +82,20 @@ class DataDirectories:
             if broker_id in partition.replicas
         )
 
-    def check_lost(self, topic_partition: TopicPartition, topic_id: uuid.UUID, isr: tuple[int, ...], me: int) -> None:
+    @property
+    def lost(self) -> list[tuple[uuid.UUID, int]]:
+        """Partitions that were this broker's before it started and have no log here, by topic id and number."""
+        logs = self._logs
+        return [(topic_id, at.partition) for at, topic_id in logs.not_found.items() if at not in logs.logs]
+
+    def check_lost(self, topic_partition: TopicPartition, topic_id: uuid.UUID, state: PartitionState, me: int) -> None:
         """Before a log is opened: one that is gone is begun anew only when nobody takes it for one that is in sync.
 
         Any thread. Raises LogUnavailable.
         """
         logs = self._logs
         is_gone = logs.not_found.get(topic_partition) == topic_id and topic_partition not in logs.logs
-        if is_gone and me in isr and len(isr) > 1:
+        if is_gone and me in state.isr and others_have_it(state, me):
             raise LogUnavailable(f"the log of {topic_partition} is gone, and this broker has to leave its ISR first")
 
     def could_not_open(self, topic_partition: TopicPartition, topic_id: uuid.UUID, error: Exception) -> bool:

@@ -6,6 +6,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from appliance.controller.offline_replicas import others_have_it
 from appliance.wire.messages.internal_metadata import (
     ReplicasOfflineRequest,
     ReplicasOfflineResponse,
@@ -33,12 +34,20 @@ class OfflineReplicas:
         """Look now and then, as long as the broker runs."""
         self._broker.background.schedule(LOOK_INTERVAL_MS, self._fire)
 
+    def all_told(self) -> bool:
+        """Whether nothing is left to be told; else it is told at once."""
+        if not self._in_sync():
+            return True
+        self._tell()
+        return False
+
     def _fire(self) -> None:
         self.start()
-        if not self._under_way and self._broker.broker_epoch >= 0:
-            self._tell()
+        self._tell()
 
     def _tell(self) -> None:
+        if self._under_way or self._broker.broker_epoch < 0:
+            return
         topics: dict[uuid.UUID, ReplicasOfflineTopic] = {}
         for topic_id, partition in self._in_sync()[:PARTITIONS_PER_REQUEST_MAX]:
             topics.setdefault(topic_id, ReplicasOfflineTopic(topic_id=topic_id)).partitions.append(partition)
@@ -51,13 +60,13 @@ class OfflineReplicas:
         self._broker.controller.call(request, self._answered, timeout_ms=TIMEOUT_MS)
 
     def _in_sync(self) -> list[tuple[uuid.UUID, int]]:
-        """Replicas out of service that count as in sync beside others."""
+        """Replicas out of service that count as in sync, where others have what they had."""
         partitions, broker_id = self._broker.partitions, self._broker.broker_id
         out = [(hosted.topic_id, hosted.partition) for hosted in partitions if hosted.offline]
         found = []
-        for topic_id, index in [*out, *partitions.directories.unavailable]:
+        for topic_id, index in dict.fromkeys([*out, *partitions.directories.unavailable, *partitions.directories.lost]):
             state = partitions.image.partition_by_id(topic_id, index)
-            if state is not None and broker_id in state.isr and len(state.isr) > 1:
+            if state is not None and broker_id in state.isr and others_have_it(state, broker_id):
                 found.append((topic_id, index))
         return found
 

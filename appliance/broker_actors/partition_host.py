@@ -420,7 +420,7 @@ class PartitionHost:
             for state, partition in wanted:
                 topic_partition = TopicPartition(state.name, partition.partition)
                 try:
-                    self.directories.check_lost(topic_partition, state.topic_id, partition.isr, self.broker_id)
+                    self.directories.check_lost(topic_partition, state.topic_id, partition, self.broker_id)
                     opened.append(self.logs.create(topic_partition, state.topic_id, configs[state.topic_id]))
                 except Exception as error:
                     opened.append(error)

@@ -2,8 +2,8 @@
 
 The metadata does not say in which data directory a replica lies, so the broker names the partitions. It would fall out
 of the ISR anyway, for it fetches no more; where it leads, nobody else could notice. It is not remembered as one that
-may be elected: nothing in that log is believed. Where it is alone in the ISR nothing changes: nobody else has the
-records, and its clients are told KAFKA_STORAGE_ERROR.
+may be elected: nothing in that log is believed. Where it is alone in the ISR, those that may be elected take its place
+(rule B3); without any nothing changes: nobody else has the records, and its clients are told KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from appliance.base.errors import ErrorCode
 from appliance.controller.decisions import Decision, Rules, answer
 from appliance.controller.elections import Outcome
 from appliance.controller.image import MetadataImage
-from appliance.controller.records import PartitionChanged, Record
+from appliance.controller.records import PartitionChanged, PartitionState, Record
 from appliance.wire.messages.internal_metadata import ReplicasOfflineRequest, ReplicasOfflineResponse
+
+
+def others_have_it(partition: PartitionState, broker_id: int) -> bool:
+    """Whether another replica has all that was acknowledged."""
+    return any(member != broker_id for member in (*partition.isr, *partition.elr))
 
 
 def replicas_offline(request: ReplicasOfflineRequest, image: MetadataImage, rules: Rules) -> Decision:
@@ -30,10 +35,14 @@ def replicas_offline(request: ReplicasOfflineRequest, image: MetadataImage, rule
         topic = image.topics_by_id.get(named.topic_id)
         for index in dict.fromkeys(named.partitions) if topic is not None else ():
             partition = image.partition_by_id(named.topic_id, index)
-            if topic is None or partition is None or broker_id not in partition.isr or len(partition.isr) == 1:
+            if topic is None or partition is None or broker_id not in partition.isr:
                 continue
-            isr = tuple(member for member in partition.isr if member != broker_id)
-            changed = outcome.settle(topic, partition, msgspec.structs.replace(partition, isr=isr))
+            isr, elr = (tuple(b for b in members if b != broker_id) for members in (partition.isr, partition.elr))
+            if not isr:
+                isr, elr = elr, ()
+            if not isr:
+                continue
+            changed = outcome.settle(topic, partition, msgspec.structs.replace(partition, isr=isr, elr=elr))
             if changed is not None:
                 records.append(PartitionChanged(named.topic_id, changed))
     return answer(ReplicasOfflineResponse(), records)

@@ -198,6 +198,8 @@ class LineOfABroker:
         self.may_stop = threading.Event()
         self.stalled = False
         """While set, the loop does not tick."""
+        self.applies = True
+        """While not, images come and are never in force."""
         self._clock = SystemClock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._posted: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -259,6 +261,8 @@ class LineOfABroker:
     def _image_came(self, image: MetadataImage, changed: object, taken: Callable[[], None]) -> None:
         self.image = image
         self.images.append(image)
+        if self.applies:
+            self.channel.applied(image.position)
         taken()
 
     def _failed(self, error: UserError) -> None:

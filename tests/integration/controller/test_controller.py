@@ -307,3 +307,19 @@ def test_without_any_controller_a_call_ends_in_time(tmp_path: Path) -> None:
         assert not line.has_lease()
     finally:
         line.die()
+
+
+def test_only_what_is_in_force_on_a_brokers_loop_is_told_to_the_controller(
+    controller: Controller, broker: Broker
+) -> None:
+    active = controller()
+    active.wait_until_active()
+    one, two = broker(1, active), broker(2, active, wait=False)
+    two.applies = False
+    wait_for(lambda: two.images and two.epoch >= 0, "it has seen its registration")
+    assert one.create_topic("t") == ErrorCode.NONE
+    wait_for(lambda: "t" in two.image.topics, "images come to it all the same")
+    assert one.image.brokers[2].fenced and not two.is_unfenced(), "what it has not taken in does not count"
+    two.applies = True
+    assert one.create_topic("u") == ErrorCode.NONE
+    wait_for(two.is_unfenced, "it is unfenced when its loop has taken an image")

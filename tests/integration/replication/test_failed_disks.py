@@ -64,3 +64,26 @@ def test_a_log_that_is_gone_is_copied_again_and_never_led_from(cluster: Replicat
     until(lambda: len(logs_of(cluster, "gone")) == 1, "the logs to be the same")
     (log,) = logs_of(cluster, "gone")
     assert b"kept 0" in log and b"kept 9" in log
+
+
+def test_a_log_that_is_gone_is_not_begun_anew_when_its_broker_comes_first_after_all_were_gone(
+    cluster: ReplicatedCluster,
+) -> None:
+    cluster.create("first", **{"min.insync.replicas": "2"})
+    produce(cluster, "first", [b"kept %d" % number for number in range(10)])
+    cluster.wait_for_isr("first", *BROKERS)
+    victim, *others = BROKERS
+    for broker_id in BROKERS:
+        cluster.kill(broker_id)
+    shutil.rmtree(cluster.folder / f"broker-{victim}" / "first-0")
+    cluster.start(victim)
+    # It serves what it has, and this partition is led by nobody until somebody comes who has it.
+    until(lambda: (state := cluster.state("first")) is not None and state.isrs, "Metadata of a broker that is alone")
+    state = cluster.state("first")
+    assert state.leader == -1 and victim not in state.isrs
+    for broker_id in others:
+        cluster.start(broker_id)
+    cluster.wait_for_isr("first", *BROKERS)
+    until(lambda: len(logs_of(cluster, "first")) == 1, "the logs to be the same")
+    (log,) = logs_of(cluster, "first")
+    assert b"kept 0" in log and b"kept 9" in log

@@ -80,3 +80,9 @@ def test_an_earlier_process_is_not_believed() -> None:
     image = with_partitions((1, 2))
     code, later = tell(image, 0, epoch=image.brokers[LEADER].broker_epoch - 1)
     assert code == ErrorCode.STALE_BROKER_EPOCH and later is image
+
+
+def test_who_was_alone_in_sync_gives_way_to_those_who_may_be_elected() -> None:
+    _, image = tell(with_partitions((1,), elr=(2, 3)), 0)
+    leader, _, isr, elr = row(image)
+    assert leader == 2 and isr == (2, 3) and elr == (), "they have all that was acknowledged"
