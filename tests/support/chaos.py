@@ -42,11 +42,13 @@ PARTITIONS = 2
 class ChaosCluster(ReplicatedCluster):
     """Two controllers, and brokers whose links to each other and to the controllers can be cut."""
 
-    def __init__(self, folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None, *, store: str = ""
+    ) -> None:
         self.folder = folder
         self.properties = {**QUICK, "replica.lag.time.max.ms": "3000", **(properties or {})}
         (folder / "object-store").mkdir()
-        self.store = (folder / "object-store").as_uri()
+        self.store = store or (folder / "object-store").as_uri()
         self.links = Links()
         self.links.__enter__()
         taken: set[int] = set()
