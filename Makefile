@@ -6,7 +6,7 @@ SEEDS ?= 500
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale profile bench-spark wheel lock clean
+.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale bench-failover bench-replicated profile bench-spark wheel lock clean
 
 help:
 	@echo "make setup       check this machine and make .venv from the locked requirements"
@@ -20,6 +20,8 @@ help:
 	@echo "make soak        the long tests"
 	@echo "make bench       beside Apache Kafka, figures into docs/benchmarks.md (ARGS=--quick: not quotable)"
 	@echo "make bench-scale 15,500 partitions beside Apache Kafka (ARGS=\"--partitions 2000 --ours-only\")"
+	@echo "make bench-failover    leaders killed, beside Apache Kafka (ARGS=--quick; ARGS=\"--only one kafka\")"
+	@echo "make bench-replicated  three replicas, acks=1 and acks=all, beside Apache Kafka (ARGS=--quick)"
 	@echo "make profile     where the time of a produce request goes, into docs/benchmarks.md"
 	@echo "make bench-spark the same for Spark"
 	@echo "make wheel       the wheel that terraform/ installs on its nodes, in dist/"
@@ -67,6 +69,12 @@ bench: setup-test
 
 bench-scale: setup-test
 	.venv/bin/python -m tests.benchmarks.scale $(ARGS)
+
+bench-failover: setup-test
+	.venv/bin/python -m tests.benchmarks.failover $(ARGS)
+
+bench-replicated: setup-test
+	.venv/bin/python -m tests.benchmarks.replicated $(ARGS)
 
 profile: setup-test
 	.venv/bin/python -m tests.benchmarks.stages $(ARGS)

@@ -84,6 +84,7 @@ class BenchmarkedServer(ABC):
     name: str
     host = "127.0.0.1"
     port: int
+    replication_factor = 1
 
     @property
     @abstractmethod
@@ -112,7 +113,7 @@ class BenchmarkedServer(ABC):
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """With the server's defaults where `config` says nothing; returns the topic's id as 32 hex digits."""
         admin = self._admin()
-        topic = NewTopic(name, partitions, 1, config=dict(config or {}))
+        topic = NewTopic(name, partitions, self.replication_factor, config=dict(config or {}))
         admin.create_topics([topic])[name].result(TOPIC_TIMEOUT_S)
         deadline = time.monotonic() + TOPIC_TIMEOUT_S
         ends = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}

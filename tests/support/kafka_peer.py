@@ -41,12 +41,18 @@ class KafkaPeer:
         folder: Path | None = None,
         cpus: str = "",
         start_timeout_s: float = START_TIMEOUT_S,
+        ports: tuple[int, int] | None = None,
+        cluster_id: str = "",
     ) -> None:
-        """`folder` is kept when given, else a temporary one is used and removed at the end."""
+        """`folder` is kept when given, else a temporary one is used and removed at the end. `ports` for clients and
+        for the other controllers and `cluster_id` are for a node that is one of several.
+        """
         self.heap = heap
         self.properties = dict(properties or {})
         self.cpus = cpus
         self.start_timeout_s = start_timeout_s
+        self._ports = ports
+        self._cluster_id = cluster_id
         self._own_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="kafka-peer-"))
         self.host, self.port = "127.0.0.1", 0
@@ -80,13 +86,14 @@ class KafkaPeer:
         raise AssertionError("unreachable")
 
     def _start_once(self) -> None:
-        self.port, controller_port = free_port(), free_port()
+        self.port, controller_port = self._ports or (free_port(), free_port())
         self.folder.mkdir(parents=True, exist_ok=True)
         settings = self.folder / "server.properties"
         values = self._settings(controller_port) | self.properties
         settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         if not (self.folder / "data" / "meta.properties").exists():
-            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+            made_up = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+            cluster_id = self._cluster_id or made_up
             subprocess.run(
                 java_command("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings)),
                 stdin=subprocess.DEVNULL,
