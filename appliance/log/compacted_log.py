@@ -12,7 +12,7 @@ from appliance.log.cleaner import CleaningJob
 from appliance.log.compaction import Cleanable, SourceSegment, cleanable_part
 from appliance.log.compaction_filter import LastRecord
 from appliance.log.open_files import Reaper
-from appliance.log.recovery import SNAPSHOT_SUFFIX
+from appliance.log.producer_recovery import SNAPSHOT_SUFFIX
 from appliance.log.replacement import Replacement
 from appliance.log.segment import Segment, file_stem
 from appliance.log.segment_swap import CleanedSegment

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from appliance.base.errors import invariant
 from appliance.log.compacted_log import CompactedLog
 from appliance.log.open_files import CUT_SUFFIX
+from appliance.log.producer_recovery import recover_producers, snapshot_offsets
 from appliance.log.producer_snapshot import snapshot_from_bytes
-from appliance.log.recovery import RecoveredLog, recover_producers, recover_segments, snapshot_offsets
+from appliance.log.recovery import RecoveredLog, recover_segments
 from appliance.log.segment import Segment
 from appliance.log.segment_copy import replaced
 from appliance.records.batch import HEADER_BYTES, parse_header
@@ -55,8 +56,11 @@ class CutLog(CompactedLog):
             [segment], min(self.recovery_point, offset), clean=True, dense=False, now_ms=self._clock.now_ms()
         )
         self.log_end_offset = offset
+        # A batch that holds the log start has gone whole.
+        self.log_start_offset = min(self.log_start_offset, offset)
         self._forget_above(offset)
-        recover_producers(self.directory, RecoveredLog(self.segments, offset, offset), self.producer_state)
+        found_log = RecoveredLog(self.segments, offset, offset)
+        recover_producers(self.directory, found_log, self.producer_state, self._clock.now_ms())
         self._set_end(max(offset, found.end_offset))
 
     def truncate_fully_and_start_at(

@@ -18,9 +18,10 @@ from appliance.base.ids import TopicPartition
 from appliance.log.checkpoints import LOG_START_FILE, META_PROPERTIES_FILE, RECOVERY_POINT_FILE, read_file, read_offsets
 from appliance.log.directory_identity import CLEAN_SHUTDOWN_FILE
 from appliance.log.log_manager import parse_folder_name
+from appliance.log.producer_recovery import SNAPSHOT_SUFFIX
 from appliance.log.producer_snapshot import CorruptSnapshot, SnapshotEntry, snapshot_from_bytes
 from appliance.log.producer_state import ProducerState, snapshot_of
-from appliance.log.recovery import SNAPSHOT_SUFFIX, offset_in_name
+from appliance.log.recovery import offset_in_name
 from appliance.log.scan import walk_batches
 from appliance.log.segment import file_stem
 from appliance.records.batch import MAGIC, BatchHeader

@@ -38,13 +38,13 @@ from appliance.log.errors import LogWriteFailed, OffsetOutOfRange
 from appliance.log.flush import Flush
 from appliance.log.indexes import AbortedTransaction
 from appliance.log.open_files import OpenFiles, Reaper
+from appliance.log.producer_recovery import recover_producers
 from appliance.log.producer_snapshot import snapshot_to_bytes
 from appliance.log.producer_state import PRODUCERS_MAX, snapshot_of
 from appliance.log.reading import OffsetAndTimestamp
 from appliance.log.recovery import (
     list_segments,
     recover_epochs,
-    recover_producers,
     recover_segments,
 )
 from appliance.log.retention import expired_end
@@ -156,7 +156,8 @@ class PartitionLog(CutLog):
             cleaned_offset=self.cleaned_offset,
         )
         self.segments = found.segments
-        recover_producers(self.directory, found, self.producer_state)
+        recover_producers(self.directory, found, self.producer_state, now_ms)
+        self._pending_snapshots = found.snapshots
         self.producer_state.expire(now_ms, self._producer_id_expiration_ms)
         try:
             stored_epochs = read_epochs(disk, self.directory / LEADER_EPOCH_FILE)
@@ -179,6 +180,7 @@ class PartitionLog(CutLog):
                 self.log_start_offset,
             )
             self.truncate_fully_and_start_at(self.log_start_offset)
+        self.leader_epochs.truncate_from_start(self.log_start_offset)
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
         if not clean and self.recovery_point <= self.segments[0].base_offset:
             # As far as anybody knows it was never flushed.

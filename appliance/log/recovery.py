@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from appliance.base.disk import Disk
 from appliance.log.checkpoints import read_file
 from appliance.log.indexes import (
     ABORTED_ENTRY_BYTES,
@@ -26,18 +25,15 @@ from appliance.log.indexes import (
 from appliance.log.leader_epochs import LeaderEpochCache
 from appliance.log.litter import segments_that_came_back
 from appliance.log.open_files import DELETED_SUFFIX, OpenFiles, remove_tree
-from appliance.log.producer_snapshot import CorruptSnapshot, snapshot_from_bytes
-from appliance.log.producer_state import REMEMBERED_BATCHES, ProducerState
+from appliance.log.producer_state import Producer
 from appliance.log.scan import Tail, check_tail
-from appliance.log.segment import NO_TIMESTAMP, Segment, file_stem
+from appliance.log.segment import NO_TIMESTAMP, Segment
 from appliance.log.segment_swap import CLEANED_SUFFIX, finish_swaps
 from appliance.records.batch import BatchHeader
-from appliance.records.control import read_marker
 from appliance.records.errors import CorruptBatch
 
 logger = logging.getLogger(__name__)
 
-SNAPSHOT_SUFFIX = ".snapshot"
 _SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 _LITTER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
 _OFFSET_DIGITS = 20
@@ -60,6 +56,8 @@ class RecoveredLog:
     """The last headers of each producer in the checked batches."""
     has_transactions: bool = False
     """Whether a checked batch is transactional or a marker."""
+    snapshots: dict[int, dict[int, Producer]] = field(default_factory=dict)
+    """Producers at the ends of closed segments that were checked: nobody has stored them yet."""
 
 
 def offset_in_name(name: str) -> int | None:
@@ -238,6 +236,9 @@ class _SegmentScan:
         time_index.truncate(index.offsets[-1] + 1 if len(index) else 0)
         if not strictly_rises(time_index.timestamps) or not _agrees(index, segment):
             return
+        if len(index) and not len(time_index):
+            # Lost pages, or a segment without timestamps.
+            return
         self.tail.index, self.tail.time_index = index, time_index
         if len(index):
             self.tail.position = self.tail.indexed_position = index.positions[-1]
@@ -316,79 +317,6 @@ def _first_timestamp(segment: Segment, now_ms: int) -> int:
     return min(now_ms, header.base_timestamp) if header.base_timestamp >= 0 else now_ms
 
 
-def recover_producers(directory: Path, log: RecoveredLog, state: ProducerState) -> None:
-    """Bring the producers' state to the end of the log: from the newest usable snapshot, then from the batches.
-
-    Also finds again the aborted transactions whose markers were checked, and removes snapshots beyond the end.
-    """
-    # After a cut it knows what is gone.
-    state.clear()
-    disk = log.segments[-1].disk
-    start = log.segments[0].base_offset
-    limit = log.end_offset if log.checked_from >= log.end_offset else log.checked_from
-    found = -1
-    bases = {segment.base_offset for segment in log.segments}
-    for offset in sorted(snapshot_offsets(disk, directory), reverse=True):
-        path = directory / f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
-        usable = start <= offset <= log.end_offset
-        if usable and offset <= limit and found < 0:
-            try:
-                state.load(snapshot_from_bytes(read_file(disk, path) or b""))
-                found = offset
-            except CorruptSnapshot as error:
-                logger.warning("%s: %s; an older one takes its place", path, error)
-                usable = False
-        # Beyond the end, before a gap that deleted segments left, or from an earlier clean end: of no use.
-        if not usable or (offset not in bases and offset != found):
-            disk.unlink(path)
-    found = max(found, start)
-    # Without transactions the last batches of each producer say all, and the walk that checked them has kept those.
-    replay_end = log.end_offset if log.has_transactions else min(log.checked_from, log.end_offset)
-    for segment in log.segments:
-        if segment.base_offset >= replay_end and not segment.is_active:
-            if len(segment.aborted) != segment.stored_aborted:
-                segment.has_unstored_indexes = True
-        elif segment.next_offset > found and replay_end > found:
-            _replay_producers(segment, found, replay_end, log.checked_from, state)
-    if not log.has_transactions:
-        for headers in log.producers.values():
-            for fields in headers[-REMEMBERED_BATCHES:]:
-                header = BatchHeader(*fields)
-                if header.base_offset >= found:
-                    state.update(header, header.base_offset, header.max_timestamp)
-    state.undo.clear()
-
-
-def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
-    """The offsets of the producer snapshots in a folder."""
-    offsets = [offset_in_name(name) for name in disk.listdir(directory) if name.endswith(SNAPSHOT_SUFFIX)]
-    return [offset for offset in offsets if offset is not None]
-
-
-def _replay_producers(segment: Segment, start: int, end: int, checked_from: int, state: ProducerState) -> None:
-    try:
-        position = segment.position_of(start) if start > segment.base_offset else 0
-        for at, header in segment.headers(position):
-            if header.base_offset >= end:
-                break
-            if header.producer_id < 0 or header.base_offset < start:
-                continue
-            if not header.is_control:
-                state.update(header, header.base_offset, header.max_timestamp)
-                continue
-            marker = read_marker(segment.disk.pread(segment.open(), header.size_in_bytes, at))
-            if marker is not None:
-                aborted = state.end_transaction(header, marker, header.base_offset, header.max_timestamp)
-                if aborted is not None and header.base_offset >= checked_from:
-                    segment.aborted.append(aborted)
-        if not segment.is_active and len(segment.aborted) != segment.stored_aborted:
-            segment.has_unstored_indexes = True
-    except CorruptBatch as error:
-        # What the damage hides could make every later batch of a producer look out of order: forget, and take any.
-        logger.error("%s: producers are forgotten: %s", segment.path, error)
-        state.forget_idle()
-
-
 def recover_epochs(stored: list[tuple[int, int]] | None, log: RecoveredLog, cache: LeaderEpochCache) -> None:
     """Bring the leader epochs to the end of the log: what was stored, then what the checked batches say.
 
@@ -406,7 +334,8 @@ def recover_epochs(stored: list[tuple[int, int]] | None, log: RecoveredLog, cach
     for epoch, start in stored or []:
         cache.assign(epoch, start)
     cache.unstored = False
-    cache.truncate_from_end(log.end_offset)
+    # What the file says of offsets that were checked may be of batches that a cut has taken: those there now know.
+    cache.truncate_from_end(min(log.end_offset, log.checked_from))
     for epoch, start in log.tail_epochs:
         if epoch > cache.latest:
             cache.assign(epoch, start)

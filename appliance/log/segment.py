@@ -209,9 +209,11 @@ class Segment:
         content = read_file(self.disk, self.time_index_path)
         self._check_presence()
         try:
-            if not content and self.size_bytes:
+            time_index = TimeIndex.from_bytes(content or b"")
+            # A closed segment without timestamps has none either. Nothing but zeros is what a lost page looks like.
+            if not len(time_index) and self.size_bytes:
                 raise CorruptIndex("there is none")
-            return TimeIndex.from_bytes(content or b"")
+            return time_index
         except CorruptIndex:
             return self.rebuild_indexes()[1]
 
@@ -372,9 +374,10 @@ class Segment:
         content = read_file(self.disk, self.index_path)
         try:
             # A few batches need no entry; many without one are slow to read.
-            if content is None or (not content and self._is_large):
+            index = OffsetIndex.from_bytes(content or b"", self.size_bytes)
+            if content is None or (not len(index) and self._is_large):
                 raise CorruptIndex("there is none")
-            return OffsetIndex.from_bytes(content, self.size_bytes)
+            return index
         except CorruptIndex:
             return self.rebuild_indexes()[0]
 

@@ -193,3 +193,27 @@ def test_a_cut_that_cannot_copy_what_is_being_read_changes_nothing(
     log.truncate_to(2)
     piece.release()
     assert [record.value for record in read_all(log)] == values[:2]
+
+
+def test_after_a_crash_no_epoch_is_known_of_what_was_cut(disk: FaultDisk) -> None:
+    log = open_log(DATA, config_of(), disk=disk)
+    append(log, b"stays", leader_epoch=1)
+    append(log, b"goes", leader_epoch=2)
+    append(log, b"goes", leader_epoch=3)
+    log.flush()
+    log.truncate_to(1)
+    append(log, b"comes", leader_epoch=3)
+    append(log, b"comes", leader_epoch=3)
+    assert log.leader_epochs.entries == [(1, 0), (3, 1)]
+    again = open_log(DATA, log.config, disk=disk, recovery_point=log.recovery_point)
+    assert again.leader_epochs.entries == [(1, 0), (3, 1)]
+
+
+def test_a_cut_that_takes_the_batch_with_the_log_start_takes_the_log_start_back(disk: FaultDisk) -> None:
+    log = open_log(DATA, config_of(), disk=disk)
+    append(log, b"0", b"1")
+    append(log, b"2", b"3", b"4")
+    log.raise_log_start(3)
+    log.truncate_to(3)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+    assert append(log, b"2") == 2

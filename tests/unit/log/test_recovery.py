@@ -12,6 +12,7 @@ import pytest
 from appliance.base.ids import ZERO_UUID
 from appliance.log.checkpoints import CorruptCheckpoint, write_partition_metadata
 from appliance.log.partition_log import PartitionLog
+from appliance.log.producer_snapshot import snapshot_from_bytes
 from appliance.log.producer_state import Duplicate
 from appliance.records.batch import parse_header, split_batches
 from appliance.records.control import ABORT, build_marker
@@ -180,7 +181,7 @@ def test_a_log_whose_first_batch_below_the_recovery_point_is_gone_says_so_to_rea
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "half", "falling"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "half", "falling", "zeros"])
 def test_indexes_are_built_again(disk: FaultDisk, clean: bool, suffix: str, damage: str) -> None:
     log = filled(disk)
     log.close()
@@ -192,6 +193,8 @@ def test_indexes_are_built_again(disk: FaultDisk, clean: bool, suffix: str, dama
             content(disk, path).clear()
         elif damage == "garbage":
             content(disk, path)[:] = b"\xa5" * 60
+        elif damage == "zeros":
+            content(disk, path)[:] = bytes(len(content(disk, path)))
         elif damage == "half":
             content(disk, path).extend(b"\1\2\3")
         else:
@@ -204,7 +207,7 @@ def test_indexes_are_built_again(disk: FaultDisk, clean: bool, suffix: str, dama
     fill(again, 10)
     again.close()
     for segment in again.segments[:-1]:
-        if damage != "empty":
+        if damage not in ("empty", "zeros"):
             assert segment.index_path in disk.names and len(content(disk, segment.index_path)) % 8 == 0
             assert len(segment.index) > 0
 
@@ -297,9 +300,40 @@ def test_a_snapshot_beyond_the_end_is_removed(disk: FaultDisk) -> None:
 
 
 def test_producers_that_were_idle_too_long_are_not_known_again(disk: FaultDisk) -> None:
-    with_producers(disk)
+    log = with_producers(disk)
+    log.close()
     clock = TestClock(START_MS + 86_400_000)
-    assert len(open_log(DATA, CONFIG, disk=disk, clock=clock).producer_state) == 0
+    again = open_log(DATA, CONFIG, disk=disk, clock=clock, clean=True, recovery_point=log.recovery_point)
+    assert len(again.producer_state) == 0
+
+
+@pytest.mark.parametrize("timestamp", [-1, START_MS - 1_000 * 86_400_000])
+def test_records_with_old_times_do_not_make_their_producer_idle(disk: FaultDisk, timestamp: int) -> None:
+    log = open_log(DATA, CONFIG, disk=disk)
+    for number in range(12):
+        append(log, b"x" * 60, timestamp=timestamp, producer_id=1, producer_epoch=0, base_sequence=number)
+    again = reopened(disk, 0)
+    assert again.producer_state.entries[1].last_sequence == 11
+    again.truncate_to(7)
+    assert again.producer_state.expire(START_MS + 86_399_999, 86_400_000) == 0
+    assert again.producer_state.entries[1].last_sequence == 6
+    assert again.producer_state.expire(START_MS + 86_400_000, 86_400_000) == 1
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_crash_costs_no_snapshot_of_a_closed_segment(disk: FaultDisk, transactional: bool) -> None:
+    log = open_log(DATA, CONFIG, disk=disk)
+    for number in range(20):
+        options = {"producer_id": 1, "producer_epoch": 0, "transactional": transactional}
+        append(log, bytes(60), base_sequence=number, **options)
+    ends = [segment.next_offset for segment in log.segments[:-1]]
+    before = [snapshot_from_bytes(log.producer_snapshot_at(end) or b"") for end in ends]
+    assert len(ends) > 1 and all(before)
+    again = reopened(disk, 0)
+    assert [snapshot_from_bytes(again.producer_snapshot_at(end) or b"") for end in ends] == before
+    again.delete_local_segments_below(ends[-1])
+    last = reopened(disk, 0)
+    assert last.producer_state.entries[1].last_sequence == 19
 
 
 def test_producers_behind_damage_may_begin_anywhere(disk: FaultDisk) -> None:
