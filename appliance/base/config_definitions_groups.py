@@ -10,7 +10,6 @@ HIGH = Importance.HIGH
 MAX_INT = 2**31 - 1
 
 _ONE_LOOP = "each broker is one process with one event loop"
-_NO_TRANSACTIONS = "transactions are not served yet"
 _NO_SHARE_GROUPS = "share groups are not served yet"
 
 COORDINATOR_CONFIGS = (
@@ -95,7 +94,6 @@ COORDINATOR_CONFIGS = (
         "Replicas of `__transaction_state`.",
         low=1,
         importance=HIGH,
-        no_effect=_NO_TRANSACTIONS,
     ),
     row(
         "transaction.state.log.min.isr",
@@ -104,7 +102,6 @@ COORDINATOR_CONFIGS = (
         "In-sync replicas that `__transaction_state` needs.",
         low=1,
         importance=HIGH,
-        no_effect=_NO_TRANSACTIONS,
     ),
     row(
         "transaction.state.log.num.partitions",
@@ -113,7 +110,6 @@ COORDINATOR_CONFIGS = (
         "Partitions of `__transaction_state`.",
         low=1,
         importance=HIGH,
-        no_effect=_NO_TRANSACTIONS,
     ),
     row(
         "transaction.state.log.segment.bytes",
@@ -122,7 +118,6 @@ COORDINATOR_CONFIGS = (
         "Segment size of `__transaction_state`.",
         low=1,
         importance=HIGH,
-        no_effect=_NO_TRANSACTIONS,
     ),
     row(
         "transaction.max.timeout.ms",
@@ -131,7 +126,13 @@ COORDINATOR_CONFIGS = (
         "The longest timeout that a transaction may ask for.",
         low=1,
         importance=HIGH,
-        no_effect=_NO_TRANSACTIONS,
+    ),
+    row(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        INT,
+        3_600_000,
+        "How often transactional ids that were silent for too long are looked for.",
+        low=1,
     ),
     row(
         "transactional.id.expiration.ms",
@@ -140,7 +141,6 @@ COORDINATOR_CONFIGS = (
         "How long a silent transactional id is remembered.",
         low=1,
         importance=HIGH,
-        no_effect=_NO_TRANSACTIONS,
     ),
     row(
         "share.coordinator.state.topic.replication.factor",

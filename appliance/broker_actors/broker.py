@@ -33,6 +33,7 @@ from appliance.broker_actors.offline_replicas import OfflineReplicas
 from appliance.broker_actors.partition_host import PartitionHost
 from appliance.broker_actors.replica_manager import ReplicaManager
 from appliance.broker_actors.serving import ServingGate
+from appliance.broker_actors.transaction_host import TransactionCoordinatorHost
 from appliance.controller.image import MetadataImage
 from appliance.controller.log_reader import CLUSTER_ID
 from appliance.controller.records import Listener, LogState
@@ -135,6 +136,7 @@ class Broker:
         self.controller: ControllerChannel
         self.internal_topics = InternalTopics(self)
         self.groups = GroupCoordinatorHost(self, self.randomness)
+        self.transactions = TransactionCoordinatorHost(self)
         # Uploads hold their threads for many seconds: they have threads of their own.
         self._tiering_threads = LoopBackground(
             loop,
@@ -202,6 +204,7 @@ class Broker:
         self._serve_metrics()
         self.loop_lag.start()
         self.groups.start()
+        self.transactions.start()
         self._care.start()
         self._offline_replicas.start()
         self.cleaner.start()
@@ -230,6 +233,11 @@ class Broker:
     def broker_epoch(self) -> int:
         """The epoch of this process's registration, -1 before it."""
         return self.controller.broker_epoch
+
+    @property
+    def runtime_problem(self) -> str:
+        """What is wrong with that which would start this process again; empty while nothing is."""
+        return self._handle.runtime_problem()
 
     def new_session_id(self) -> int:
         """A random number in [0, 2^31) for a fetch session."""
@@ -375,6 +383,7 @@ class Broker:
         self.replication.close()
         self.tiering.close()
         self.groups.close()
+        self.transactions.close()
         self.server.close()
         self.timers.close()
         self.remote.close()
@@ -385,7 +394,8 @@ class Broker:
             self.controller.close()
         clean = self._loaded and self.failure is None
         epoch = self.controller.broker_epoch if hasattr(self, "controller") else -1
-        self.logs.close(self.partitions.high_watermarks(), broker_epoch=epoch, clean=clean)
+        watermarks = self.partitions.high_watermarks()
+        self.logs.close(watermarks, broker_epoch=epoch, clean=clean, working=self._handle.working)
 
 
 def config_of(settings: BrokerSettings) -> BrokerConfig:

@@ -115,6 +115,14 @@ class GroupCoordinatorHost:
         else:
             coordinator.submit(call, answer, group_id if after_writes else None)
 
+    def submit_to(self, partition: int, call: Call, answer: SendAnswer) -> None:
+        """Let the coordinator of a partition decide what concerns all of it."""
+        coordinator = self._coordinators.get(partition)
+        if coordinator is None:
+            answer(refuse(call, ErrorCode.NOT_COORDINATOR))
+        else:
+            coordinator.submit(call, answer, None)
+
     def view(self, group_id: str) -> GroupMachine | ErrorCode:
         """The groups of the partition that this group belongs to, or why they cannot be looked at here."""
         coordinator = self._coordinator_of(group_id)

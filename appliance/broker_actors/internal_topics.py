@@ -16,6 +16,7 @@ from appliance.wire.messages.create_topics import (
 )
 
 CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
 
 
 class InternalTopics:
@@ -68,6 +69,12 @@ def internal_topic(name: str, config: BrokerConfig, brokers: int) -> CreatableTo
         partitions = config.get("offsets.topic.num.partitions")
         replicas = config.get("offsets.topic.replication.factor")
         configs["segment.bytes"] = str(config.get("offsets.topic.segment.bytes"))
+    elif name == TRANSACTION_STATE:
+        partitions = config.get("transaction.state.log.num.partitions")
+        replicas = config.get("transaction.state.log.replication.factor")
+        configs["segment.bytes"] = str(config.get("transaction.state.log.segment.bytes"))
+        configs["min.insync.replicas"] = str(min(config.get("transaction.state.log.min.isr"), replicas, brokers))
+        configs["compression.type"] = "uncompressed"
     return CreatableTopic(
         name=name,
         num_partitions=partitions,

@@ -42,12 +42,12 @@ class Write(Generic[R]):
     answers: tuple[Answer, ...] = ()
     follow_up: object = None
     """For the machine, to go on from there when the records are committed, or are not."""
+    only_alone: bool = False
+    """Drop it if an earlier write of its key is under way: it was decided without that one's outcome."""
     producer: tuple[int, int] | None = None
     """Producer id and epoch of the transaction that the records belong to: they count once it is committed."""
     marker: bytes = b""
     """A whole control batch, appended in place of `records`, which say what it means to the machine."""
-    only_alone: bool = False
-    """Drop it if an earlier write of its key is under way: it was decided without that one's outcome."""
 
 
 Effect = Answer | Write[R]

@@ -62,7 +62,7 @@ def writes_of(group_id: str, records: list[GroupRecord]) -> list[Write[GroupReco
 
 def _expire_group(context: Context, group_id: str, now: Moment) -> list[GroupEffect]:
     group = context.find(group_id)
-    if group is None:
+    if group is None or (context.stored.pending and context.stored.has_pending(group_id)):
         return []
     records: list[GroupRecord] = []
     is_all_gone = True

@@ -9,7 +9,7 @@ from appliance.base.randomness import Randomness
 from appliance.coordinator.calls import Call, Write
 from appliance.coordinator.deadlines import Deadlines
 from appliance.coordinator.moment import Moment
-from appliance.groups import admin, barrier, expiry, joining, offsets, presence, syncing
+from appliance.groups import admin, barrier, expiry, joining, offsets, presence, syncing, transactional_offsets
 from appliance.groups.config import GroupConfig
 from appliance.groups.context import (
     Context,
@@ -36,6 +36,8 @@ from appliance.wire.messages.offset_commit import OffsetCommitRequest
 from appliance.wire.messages.offset_delete import OffsetDeleteRequest
 from appliance.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from appliance.wire.messages.sync_group import SyncGroupRequest
+from appliance.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from appliance.wire.messages.write_txn_markers import WritableTxnMarker
 from appliance.wire.schema import Struct
 
 
@@ -93,6 +95,10 @@ class GroupMachine:
                 return syncing.sync(context, call, request, now)
             case LeaveGroupRequest() as request:
                 return presence.leave(context, call, request, now)
+            case TxnOffsetCommitRequest() as request:
+                return transactional_offsets.commit(context, call, request, now)
+            case WritableTxnMarker() as marker:
+                return transactional_offsets.end(call, marker, now)
             case OffsetDeleteRequest() as request:
                 return offsets.delete(context, call, request)
             case DeleteGroupsRequest() as request:
@@ -100,9 +106,11 @@ class GroupMachine:
         invariant(False, f"{type(call.request).__name__} is no request to a group")
         return []
 
-    def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        """Committed offsets of one group."""
-        return offsets.fetch(self._context, request)
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
+    ) -> OffsetFetchResponseGroup:
+        """Committed offsets of one group; with `require_stable` only those that no open transaction may change."""
+        return offsets.fetch(self._context, request, require_stable=require_stable)
 
     def describe(self, group_id: str) -> DescribedGroup:
         """One group and its members."""

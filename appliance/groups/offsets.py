@@ -3,7 +3,8 @@
 - Members commit under their generation; anyone may commit, with generation -1 and no member id, for a group that nobody
   is in: administrators, and consumers that manage their partitions themselves.
 - The text that comes with an offset comes back with it, up to `offset.metadata.max.bytes`.
-- Only committed offsets are shown.
+- Only committed offsets are shown; one that an open transaction may change is UNSTABLE_OFFSET_COMMIT to those who ask
+  for stable ones (`require_stable`, KIP-447).
 OffsetCommit: v2 to v4 may say how long to keep the offset · v7 static members · v10 topic ids, which the handler turns
 into names · OffsetFetch: v8 many groups (KIP-709), which the handler takes apart
 """
@@ -110,17 +111,27 @@ def _committed(
     )
 
 
-def fetch(context: Context, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def fetch(
+    context: Context, request: OffsetFetchRequestGroup, *, require_stable: bool = False
+) -> OffsetFetchResponseGroup:
     """The committed offsets of a group; all of them if no topics are named. An unknown group has none."""
     response = OffsetFetchResponseGroup(group_id=request.group_id)
     if request.topics is None:
         for name, stored in context.stored.offsets.get(request.group_id, {}).items():
-            partitions = [_fetched(partition, offset) for partition, offset in stored.items()]
+            partitions = [
+                _unstable(partition)
+                if require_stable and context.stored.is_pending(request.group_id, name, partition)
+                else _fetched(partition, offset)
+                for partition, offset in stored.items()
+            ]
             response.topics.append(OffsetFetchResponseTopics(name=name, partitions=partitions))
         return response
     for topic in request.topics:
         partitions = []
         for partition in topic.partition_indexes:
+            if require_stable and context.stored.is_pending(request.group_id, topic.name, partition):
+                partitions.append(_unstable(partition))
+                continue
             offset = context.stored.offset(request.group_id, topic.name, partition)
             is_current = offset is not None and offset.is_of(topic.topic_id)
             partitions.append(_fetched(partition, offset if is_current else None))
@@ -128,6 +139,12 @@ def fetch(context: Context, request: OffsetFetchRequestGroup) -> OffsetFetchResp
             OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
         )
     return response
+
+
+def _unstable(partition: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition, committed_offset=NO_OFFSET, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
+    )
 
 
 def _fetched(partition: int, offset: CommittedOffset | None) -> OffsetFetchResponsePartitions:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-from appliance.base.errors import invariant
+from appliance.base.errors import InvariantBroken
 from appliance.groups.stored import (
     NO_TIMESTAMP,
     CommittedOffset,
@@ -21,6 +21,7 @@ from appliance.groups.stored import (
     StoredGeneration,
     StoredGroups,
     StoredMember,
+    TransactionEnded,
 )
 from appliance.wire.codec import decode, encode
 from appliance.wire.messages.group_records import (
@@ -51,7 +52,8 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record, OffsetRecord):
         key = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
         return _INT16.pack(OFFSET_KIND) + encode(key, 0), _offset_value(record.offset)
-    invariant(isinstance(record, GenerationRecord), "the end of a transaction is a marker")
+    if isinstance(record, TransactionEnded):
+        raise InvariantBroken("the end of a transaction is a marker, not a record")
     group_key = GroupMetadataKey(group=record.group_id)
     return _INT16.pack(GENERATION_KIND) + encode(group_key, 0), _generation_value(record.generation)
 

@@ -20,6 +20,13 @@ from appliance.wire.messages.offset_commit import (
 from appliance.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from appliance.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from appliance.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from appliance.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from appliance.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerPartitionResult
 from appliance.wire.schema import Struct
 
 PROTOCOL_MAY_BE_NULL_SINCE = 7
@@ -59,6 +66,22 @@ def refused_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetComm
     )
 
 
+def refused_transactional_commit(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
+    """None of the offsets became part of the transaction."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _join(call: Call, error: ErrorCode) -> Struct:
     # UNKNOWN_MEMBER_ID makes a client start afresh, without an id.
     request: Any = call.request
@@ -74,6 +97,11 @@ def _heartbeat(_: Call, error: ErrorCode) -> Struct:
 def _offset_commit(call: Call, error: ErrorCode) -> Struct:
     request: Any = call.request
     return refused_commit(request, error)
+
+
+def _transactional_commit(call: Call, error: ErrorCode) -> Struct:
+    request: Any = call.request
+    return refused_transactional_commit(request, error)
 
 
 def _offset_fetch(call: Call, error: ErrorCode) -> Struct:
@@ -94,6 +122,8 @@ _FORMS: dict[type[Struct], Callable[[Call, ErrorCode], Struct]] = {
     HeartbeatRequest: _heartbeat,
     LeaveGroupRequest: lambda _, error: LeaveGroupResponse(error_code=error),
     OffsetCommitRequest: _offset_commit,
+    TxnOffsetCommitRequest: _transactional_commit,
+    WritableTxnMarker: lambda _, error: WritableTxnMarkerPartitionResult(error_code=error),
     OffsetFetchRequestGroup: _offset_fetch,
     DeleteGroupsRequest: _delete_groups,
     OffsetDeleteRequest: lambda _, error: OffsetDeleteResponse(error_code=error),

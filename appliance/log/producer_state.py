@@ -177,6 +177,11 @@ class ProducerState:
         stable = min(self._ongoing, default=offset + 1)
         return AbortedTransaction(producer_id, first, offset, min(stable, offset + 1))
 
+    def entry_of(self, producer_id: int) -> ProducerEntry | None:
+        """One producer; None when it is not known."""
+        known = self._producers.get(producer_id)
+        return None if known is None else ProducerEntry(*known)
+
     def coordinator_epoch_of(self, producer_id: int) -> int:
         """Of the newest marker; a marker with a lower one is a zombie's. -1: no marker was seen."""
         known = self._producers.get(producer_id)

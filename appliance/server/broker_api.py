@@ -24,6 +24,7 @@ from appliance.server.handlers import (
     replicas,
     status,
     topics,
+    transactions,
 )
 from appliance.wire.api import ApiKey
 from appliance.wire.messages.internal_import import IMPORT_RECORDS
@@ -57,7 +58,6 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         ApiKey.LIST_PARTITION_REASSIGNMENTS: HandlerEntry(replicas.list_under_way),
         ApiKey.UNREGISTER_BROKER: HandlerEntry(replicas.unregister, error=replicas.unregister_failed),
         ApiKey.DELETE_RECORDS: HandlerEntry(delete_records.handle, error=delete_records.failed),
-        ApiKey.INIT_PRODUCER_ID: HandlerEntry(producer_ids.ProducerIds().handle),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: HandlerEntry(log_state.offset_for_leader_epoch),
         ApiKey.DESCRIBE_CONFIGS: HandlerEntry(configs.describe, error=configs.describe_failed),
         ApiKey.ALTER_CONFIGS: HandlerEntry(configs.alter, error=configs.alter_failed),
@@ -72,4 +72,5 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         IMPORT_RECORDS: HandlerEntry(import_records.handle, error=import_records.failed),
         CONTROLLER_STATUS: HandlerEntry(status.controller_status, error=status.controller_status_failed),
         **groups.group_handlers(),
+        **transactions.transaction_handlers(producer_ids.ProducerIds().handle),
     }

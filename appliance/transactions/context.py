@@ -61,12 +61,17 @@ class Context:
     deadlines: Deadlines[DeadlineKey, Event] = field(default_factory=Deadlines)
 
     def write(
-        self, transaction: Transaction, call: Call | None = None, response: Struct | None = None, **options: bool
+        self,
+        transaction: Transaction,
+        call: Call | None = None,
+        response: Struct | None = None,
+        *,
+        only_alone: bool = False,
     ) -> Write[TransactionRecord]:
         """Store a new state of an id, then answer."""
         answers = () if call is None or response is None else (Answer(call, response),)
         record = TransactionRecord(transaction.transactional_id, transaction)
-        return Write(transaction.transactional_id, (record,), answers, **options)
+        return Write(transaction.transactional_id, (record,), answers, only_alone=only_alone)
 
     def watch_timeout(self, transaction: Transaction, now: Moment) -> None:
         """Look at an open transaction when its time is over."""

@@ -123,6 +123,10 @@ class TransactionMachine:
         """A partition has the marker of a transaction, or is gone."""
         return ending.marker_written(self._context, ended, topic, partition, now)
 
+    def wants_markers(self, ended: Ending) -> bool:
+        """Whether markers of this transaction are left to be written."""
+        return self._context.endings.get(ended.transaction.transactional_id) is ended
+
     def written(self, write: Write[TransactionRecord], now: Moment) -> list[TransactionEffect]:
         """Nothing is left to do after a write: `replay` sets what comes next."""
         return []

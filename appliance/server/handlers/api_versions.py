@@ -5,6 +5,8 @@
 - Produce is advertised from version 0, although versions 0 to 2 are refused: librdkafka does not compress for a broker
   that does not name version 0 (KAFKA-18659).
 - Versions that Kafka calls unstable are not advertised.
+- Features are those of Kafka 4.3 that are served here: with transaction.version 2 clients follow the second version of
+  transactions (KIP-890). Before v4 none is named whose lowest version is 0, which broke clients (KAFKA-17011).
 """
 
 from __future__ import annotations
@@ -14,8 +16,16 @@ from collections.abc import Iterable
 from appliance.server.context import Broker
 from appliance.server.requests import Request
 from appliance.wire.api import APIS, ApiKey
-from appliance.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from appliance.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
+FEATURES = {"metadata.version": (7, 30), "transaction.version": (0, 2)}
+"""Lowest and highest version of each feature. The highest is in force."""
+LOWEST_MAY_BE_ZERO_SINCE = 4
 FIRST_OWN_API_KEY = 20_000
 """APIs between our own processes; never advertised."""
 
@@ -32,5 +42,15 @@ def handle(broker: Broker, request: Request) -> ApiVersionsResponse:
             ApiVersion(api_key=key, min_version=0 if key == ApiKey.PRODUCE else low, max_version=high)
             for key, (low, high) in sorted(dispatcher.advertised.items())
             if key < FIRST_OWN_API_KEY
-        ]
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in FEATURES.items()
+            if low or request.api_version >= LOWEST_MAY_BE_ZERO_SINCE
+        ],
+        finalized_features_epoch=max(0, broker.image.position),
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=high, min_version_level=high)
+            for name, (_, high) in FEATURES.items()
+        ],
     )

@@ -1,9 +1,10 @@
-"""FindCoordinator, versions 0 to 6: the leader of the partition of `__consumer_offsets` that a group belongs to.
+"""FindCoordinator, versions 0 to 6: the leader of the partition of `__consumer_offsets` that a group belongs to, or of
+`__transaction_state` for a transactional id.
 
-- The topic is created when the first group asks, and the answer waits for that. Where a partition has no leader it is
+- The topic is created when the first one asks, and the answer waits for that. Where a partition has no leader it is
   COORDINATOR_NOT_AVAILABLE, with which every client tries again.
-- Transactions and share groups have no coordinator here yet: an error that ends a client's search, where
-  COORDINATOR_NOT_AVAILABLE would let it ask for ever.
+- Share groups have no coordinator here yet: an error that ends a client's search, where COORDINATOR_NOT_AVAILABLE would
+  let it ask for ever.
 v4 many keys in one request (KIP-699)
 """
 
@@ -15,6 +16,7 @@ from appliance.base.errors import ErrorCode
 from appliance.coordinator.partitioner import partition_for
 from appliance.server.context import Broker
 from appliance.server.handlers.group_calls import answer_or_wait, coordinators_of
+from appliance.server.handlers.transaction_calls import TRANSACTION_TOPIC, transactions_of
 from appliance.server.requests import Pending, Request
 from appliance.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from appliance.wire.schema import Struct
@@ -22,13 +24,15 @@ from appliance.wire.schema import Struct
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 MANY_KEYS_SINCE = 4
 OFFSETS_TOPIC = "__consumer_offsets"
+TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
 
 
 def handle(broker: Broker, request: Request) -> Struct | Pending:
     body = cast(FindCoordinatorRequest, request.body)
-    if body.key_type == GROUP and OFFSETS_TOPIC not in broker.image.topics:
+    if body.key_type in TOPICS and TOPICS[body.key_type] not in broker.image.topics:
+        coordinators = coordinators_of(broker) if body.key_type == GROUP else transactions_of(broker)
         return answer_or_wait(
-            request, lambda answer: coordinators_of(broker).create_topic(lambda: answer(_answer(broker, request)))
+            request, lambda answer: coordinators.create_topic(lambda: answer(_answer(broker, request)))
         )
     return _answer(broker, request)
 
@@ -58,13 +62,11 @@ def failed(request: Request, code: ErrorCode, message: str | None) -> FindCoordi
 
 
 def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
-    if key_type == TRANSACTION:
-        return _nobody(key, ErrorCode.UNSUPPORTED_VERSION, "Transactions are not served yet.")
-    if key_type != GROUP:
+    if key_type not in TOPICS:
         return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
-    topic = broker.image.topics.get(OFFSETS_TOPIC)
+    topic = broker.image.topics.get(TOPICS[key_type])
     if topic is None or not topic.partitions:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet.")
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{TOPICS[key_type]} does not exist yet.")
     partition = topic.partitions[partition_for(key, len(topic.partitions))]
     leader = broker.image.brokers.get(partition.leader)
     if leader is None or leader.fenced:

@@ -19,7 +19,9 @@ from appliance.wire.schema import Struct
 class GroupView(Protocol):
     """The groups of one partition, to be looked at."""
 
-    def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup: ...
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
+    ) -> OffsetFetchResponseGroup: ...
 
     def describe(self, group_id: str) -> DescribedGroup: ...
 
@@ -37,6 +39,9 @@ class Coordinators(Protocol):
         Args:
             after_writes: decide when nothing that was written about the group is still under way.
         """
+
+    def submit_to(self, partition: int, call: Call, answer: Callable[[Struct], None]) -> None:
+        """The same for a call that concerns a whole partition of `__consumer_offsets`."""
 
     def view(self, group_id: str) -> GroupView | ErrorCode:
         """The groups of the partition that this group belongs to, or why they cannot be looked at here."""

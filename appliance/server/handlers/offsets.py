@@ -3,7 +3,7 @@
 - A partition that does not exist is answered with UNKNOWN_TOPIC_OR_PARTITION, an unknown topic id with
   UNKNOWN_TOPIC_ID (from v10, KIP-848); the other partitions of the request go on.
 - OffsetFetch before v8 is about one group and has its errors elsewhere: in v1 at every partition.
-- There are no transactions, so every committed offset is stable (`require_stable`, KIP-447).
+- From v7 on a reader may ask for stable offsets only (`require_stable`, KIP-447).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _resolved(broker: Broker, version: int, name: str, topic_id: uuid.UUID) -> t
 def fetch(broker: Broker, request: Request) -> Struct:
     body = cast(OffsetFetchRequest, request.body)
     if request.api_version >= MANY_GROUPS_SINCE:
-        return OffsetFetchResponse(groups=[_fetch_group(broker, request.api_version, group) for group in body.groups])
+        return OffsetFetchResponse(groups=[_fetch_group(broker, request, group) for group in body.groups])
     topics = None
     if body.topics is not None:
         topics = [
@@ -125,7 +125,7 @@ def fetch(broker: Broker, request: Request) -> Struct:
             for topic in body.topics
         ]
     group = OffsetFetchRequestGroup(group_id=body.group_id, topics=topics)
-    found = _fetch_group(broker, request.api_version, group)
+    found = _fetch_group(broker, request, group)
     if found.error_code != ErrorCode.NONE:
         return fetch_failed(request, ErrorCode(found.error_code), None)
     return OffsetFetchResponse(
@@ -148,13 +148,14 @@ def fetch(broker: Broker, request: Request) -> Struct:
     )
 
 
-def _fetch_group(broker: Broker, version: int, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _fetch_group(broker: Broker, request: Request, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    require_stable = cast(OffsetFetchRequest, request.body).require_stable
     view = coordinators_of(broker).view(group.group_id)
     if isinstance(view, ErrorCode):
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=view)
-    by_id = version >= TOPIC_IDS_SINCE
+    by_id = request.api_version >= TOPIC_IDS_SINCE
     if group.topics is None:
-        found = view.fetch_offsets(group)
+        found = view.fetch_offsets(group, require_stable=require_stable)
         if by_id:
             found.topics = [topic for topic in found.topics if _give_id(broker, topic)]
         return found
@@ -168,7 +169,9 @@ def _fetch_group(broker: Broker, version: int, group: OffsetFetchRequestGroup) -
         state = broker.image.topics.get(name)
         topic_id = state.topic_id if state is not None else ZERO_UUID
         known.append(OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=topic.partition_indexes))
-    found = view.fetch_offsets(OffsetFetchRequestGroup(group_id=group.group_id, topics=known))
+    found = view.fetch_offsets(
+        OffsetFetchRequestGroup(group_id=group.group_id, topics=known), require_stable=require_stable
+    )
     found.topics += unknown
     return found
 

@@ -7,6 +7,7 @@
 - One batch of version 2 for each partition; a duplicate of one of the last five of its producer gets the old offset.
 - A batch is a view into the receive buffer until this tick's write. Where `compression.type` asks for another codec, or
   a rule about single records for a look into a large batch, a helper thread does that first.
+- The first batch of a transaction in a partition waits for the transaction's coordinator (`produce_transactions`).
 v5 log start · v8 record errors (KIP-467) · v10 current leader (KIP-951) · v13 topic ids
 """
 
@@ -27,9 +28,11 @@ from appliance.partition.produce_checks import (
     must_be_opened,
 )
 from appliance.partition.recompression import repacked, wanted_codec
+from appliance.partition.transaction_checks import check_transactional
 from appliance.records.batch import BatchHeader, parse_header
 from appliance.server.connection import Connection, LateAnswer
 from appliance.server.context import Broker, Partition
+from appliance.server.handlers import produce_transactions
 from appliance.server.leaders import leader_hint
 from appliance.server.requests import Pending, Request
 from appliance.wire.codec import encode_response
@@ -111,9 +114,13 @@ def handle(broker: Broker, request: Request) -> Struct | Pending | None:
             _guarded(request, result, _check, broker, request, body, topic, data, result, now_ms)
             if result.answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 _hint(broker, request.api_version, topic, result.answer, response)
+    if body.transactional_id is not None and (unverified := produce_transactions.unverified(results)):
+        return _verify_first(broker, request, response, results, unverified)
     work = [(result, step) for result in results if (step := _helpers_step(result, now_ms)) is not None]
     if work:
-        return _prepare_first(broker, request, response, results, work)
+        pending = request.pending()
+        _prepare_first(broker, request, response, results, work, pending)
+        return pending
     _append_all(request, results, now_ms)
     if body.acks == 0:
         _end_after_failure(request, results)
@@ -151,6 +158,8 @@ def _check(
     hosted = _find(broker, request.api_version, topic, data.index)
     _check_request(body, hosted)
     header = result.header = check_produced(data.records, hosted.config, now_ms, request.api_version)
+    if header.is_transactional or body.transactional_id is not None:
+        check_transactional(hosted.log.producer_state, header, body.transactional_id)
     result.records = cast(memoryview, data.records)
     if must_be_opened(header, hosted.config, now_ms):
         result.is_opened = not header.codec and len(result.records) <= OPENED_AT_ONCE_MAX_BYTES
@@ -205,15 +214,12 @@ def _prepare_first(
     response: ProduceResponse,
     results: list[PartitionResult],
     work: list[tuple[PartitionResult, Callable[[bytes], bytes | bytearray]]],
-) -> Pending:
+    pending: Pending,
+) -> None:
     """Let a helper thread look into batches, or pack them anew; meanwhile the connection's next requests wait."""
-    body = cast(ProduceRequest, request.body)
-    pending = request.pending()
-    server = request.connection.server
     # The receive buffer is used again before the helper is done.
     copies = [(bytes(result.records), step) for result, step in work]
-    for result in results:
-        result.records = memoryview(bytearray(result.records))
+    _keep_records(results)
 
     def prepare() -> list[bytearray | Exception]:
         return [_prepared(batch, step) for batch, step in copies]
@@ -222,12 +228,48 @@ def _prepare_first(
         batches = [made] * len(work) if isinstance(made, Exception) else made
         for (result, _), batch in zip(work, batches, strict=True):
             _guarded(request, result, _take_prepared, result, batch)
-        for result in results:
-            if result.hosted is not None and (refusal := result.hosted.refusal()):
-                result.fail(refusal)
-        server.begin_tick()
-        _append_all(request, results, server.now_ms)
-        server.after_write.append(answer)
+        _append_late(request, response, results, pending)
+
+    broker.background.run(prepare, prepared)
+
+
+def _keep_records(results: list[PartitionResult]) -> None:
+    """Copy the batches out of the receive buffer."""
+    for result in results:
+        result.records = memoryview(bytearray(result.records))
+
+
+def _verify_first(
+    broker: Broker,
+    request: Request,
+    response: ProduceResponse,
+    results: list[PartitionResult],
+    unverified: list[PartitionResult],
+) -> Pending:
+    """Ask the transaction's coordinator about its first batches; meanwhile the connection's next requests wait."""
+    pending = request.pending()
+    _keep_records(results)
+
+    def verified() -> None:
+        now_ms = request.connection.server.now_ms
+        work = [(result, step) for result in results if (step := _helpers_step(result, now_ms)) is not None]
+        if work:
+            _prepare_first(broker, request, response, results, work, pending)
+        else:
+            _append_late(request, response, results, pending)
+
+    transactional_id = cast(ProduceRequest, request.body).transactional_id or ""
+    produce_transactions.verify(broker, transactional_id, request.api_version, unverified, verified)
+    return pending
+
+
+def _append_late(request: Request, response: ProduceResponse, results: list[PartitionResult], pending: Pending) -> None:
+    """Append what had to wait, and answer after the tick's write."""
+    body = cast(ProduceRequest, request.body)
+    server = request.connection.server
+    for result in results:
+        if result.hosted is not None and (refusal := result.hosted.refusal()):
+            result.fail(refusal)
 
     def answer() -> None:
         if body.acks == 0:
@@ -240,8 +282,9 @@ def _prepare_first(
         else:
             pending.answer(response)
 
-    broker.background.run(prepare, prepared)
-    return pending
+    server.begin_tick()
+    _append_all(request, results, server.now_ms)
+    server.after_write.append(answer)
 
 
 def _prepared(batch: bytes, step: Callable[[bytes], bytes | bytearray]) -> bytearray | Exception:
@@ -283,8 +326,6 @@ def _find(broker: Broker, version: int, topic: TopicProduceData, index: int) -> 
 def _check_request(body: ProduceRequest, hosted: Partition) -> None:
     if not -1 <= body.acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is -1, 0 or 1, not {body.acks}")
-    if body.transactional_id is not None:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
     if body.acks == -1 and hosted.leader is not None and not hosted.leader.enough_in_sync:
         raise KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -300,12 +341,24 @@ def _after_write(connection: Connection, late: LateAnswer) -> bytes | Pending:
     results: list[PartitionResult]
     _, request, response, results = late
     body = cast(ProduceRequest, request.body)
-    waiting = [result for result in results if result.written() and result.must_wait(body.acks)]
+    parts = (request.api_version, request.correlation_id, body.acks, body.timeout_ms)
+    return answer_written(connection, parts, response, results)
+
+
+def answer_written(
+    connection: Connection,
+    request: tuple[int, int, int, int],
+    response: ProduceResponse,
+    results: list[PartitionResult],
+) -> bytes | Pending:
+    """The answer after the tick's write. `request`: version, correlation id, acks and timeout in milliseconds."""
+    version, correlation_id, acks, timeout_ms = request
+    waiting = [result for result in results if result.written() and result.must_wait(acks)]
     if waiting:
-        pending = Pending(connection, request.api_version, request.correlation_id, blocks=False)
-        _CommitWaiter(pending, response, waiting, body.timeout_ms)
+        pending = Pending(connection, version, correlation_id, blocks=False)
+        _CommitWaiter(pending, response, waiting, timeout_ms)
         return pending
-    return encode_response(response, request.api_version, request.correlation_id)
+    return encode_response(response, version, correlation_id)
 
 
 def wait_for_commit(
@@ -320,17 +373,12 @@ def wait_for_commit(
 
     `request`: version, correlation id, acks and timeout in milliseconds. `place`: topic, topic id and partition.
     """
-    version, correlation_id, acks, timeout_ms = request
     topic, topic_id, index = place
     result = PartitionResult(PartitionProduceResponse(index=index))
     result.hosted, result.base_offset, result.required_offset = hosted, base_offset, required_offset
     answer = TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[result.answer])
     response = ProduceResponse(responses=[answer])
-    if result.written() and result.must_wait(acks):
-        pending = Pending(connection, version, correlation_id, blocks=False)
-        _CommitWaiter(pending, response, [result], timeout_ms)
-        return pending
-    return encode_response(response, version, correlation_id)
+    return answer_written(connection, request, response, [result])
 
 
 class _CommitWaiter:

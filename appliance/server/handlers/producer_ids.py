@@ -1,20 +1,20 @@
 """InitProducerId, versions 0 to 5, for idempotent producers: ids from blocks that the controller gives out.
 
-A block is a thousand ids; the next one is asked for before the last is used up, so that producers seldom wait. A
-transactional id is refused: there is no transaction coordinator yet.
+A block is a thousand ids; the next one is asked for before the last is used up, so that producers seldom wait.
+Producers with a transactional id get theirs from its coordinator, which takes them from here too.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import cast
+from collections.abc import Callable
 
 from appliance.base.errors import ErrorCode
 from appliance.server.context import Broker
 from appliance.server.requests import Pending, Request
 from appliance.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from appliance.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from appliance.wire.messages.init_producer_id import InitProducerIdResponse
 from appliance.wire.schema import Struct
 
 _log = logging.getLogger(__name__)
@@ -33,15 +33,25 @@ class ProducerIds:
         """(next id, end) of each block."""
         self._waiting: deque[Pending] = deque()
         self._asking = False
+        self._on_answer: list[Callable[[], None]] = []
 
-    def handle(self, broker: Broker, request: Request) -> Struct | Pending:
-        body = cast(InitProducerIdRequest, request.body)
-        if body.transactional_id is not None:
-            code = ErrorCode.INVALID_REQUEST if not body.transactional_id else ErrorCode.UNSUPPORTED_VERSION
-            return InitProducerIdResponse(error_code=code)
+    def take(self, broker: Broker) -> int | None:
+        """An id that nobody has; None when none is at hand: the next ones are asked for."""
         if self._left() <= PREFETCH_BELOW:
             self._ask(broker)
-        producer_id = self._take()
+        return self._take()
+
+    def when_at_hand(self, broker: Broker, then: Callable[[], None]) -> None:
+        """Call back once an id is at hand, or the controller could give none."""
+        if self._left() <= PREFETCH_BELOW:
+            self._ask(broker)
+        if self._blocks or not self._asking or len(self._on_answer) >= WAITING_MAX:
+            then()
+        else:
+            self._on_answer.append(then)
+
+    def handle(self, broker: Broker, request: Request) -> Struct | Pending:
+        producer_id = self.take(broker)
         if producer_id is not None:
             return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
         if len(self._waiting) >= WAITING_MAX:
@@ -81,6 +91,9 @@ class ProducerIds:
                 start = response.producer_id_start
                 self._blocks.append((start, start + response.producer_id_len))
             self._serve_waiting(broker, error or ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            waiting, self._on_answer = self._on_answer, []
+            for then in waiting:
+                then()
 
         broker.controller.call(request, done)
 
