@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 from appliance.base.errors import KafkaError
 from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
@@ -11,6 +12,8 @@ from appliance.wire.messages.internal_status import BrokerStatusRequest
 
 OWN_VERSION = 0
 """Of our own APIs, which are not advertised."""
+LOOK_AGAIN_S = 0.01
+"""A process that is killed loses its sockets one by one: its heartbeats may have ended while its listener is there."""
 
 
 def connection_is_refused(host: str, port: int, timeout_ms: int) -> bool:
@@ -26,15 +29,22 @@ def connection_is_refused(host: str, port: int, timeout_ms: int) -> bool:
 
 def broker_is_gone(host: str, port: int, broker_id: int, broker_epoch: int, timeout_ms: int) -> bool:
     """Rule B6: nobody listens there, or another process than the one that had this epoch answers."""
-    if connection_is_refused(host, port, timeout_ms):
-        return True
-    try:
-        with Connection(host, port, client_id="controller-probe", timeout_ms=timeout_ms) as connection:
-            answer = connection.call(BrokerStatusRequest(only_behind=True), OWN_VERSION)
-    except (ConnectionLost, CallTimedOut, KafkaError):
-        return False
-    # A process that knew this epoch never forgets it before the controller does.
-    return answer.broker_id != broker_id or answer.broker_epoch != broker_epoch
+    deadline = time.monotonic() + timeout_ms / 1_000
+    while True:
+        if connection_is_refused(host, port, timeout_ms):
+            return True
+        try:
+            with Connection(host, port, client_id="controller-probe", timeout_ms=timeout_ms) as connection:
+                answer = connection.call(BrokerStatusRequest(only_behind=True), OWN_VERSION)
+        except ConnectionLost:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_AGAIN_S)
+            continue
+        except (CallTimedOut, KafkaError):
+            return False
+        # A process that knew this epoch never forgets it before the controller does.
+        return answer.broker_id != broker_id or answer.broker_epoch != broker_epoch
 
 
 def ping_controller(host: str, port: int, timeout_ms: int) -> int:
@@ -43,11 +53,17 @@ def ping_controller(host: str, port: int, timeout_ms: int) -> int:
     Raises:
         ConnectionRefusedError: nobody listens.
     """
-    if connection_is_refused(host, port, timeout_ms):
-        raise ConnectionRefusedError(f"{host}:{port}")
-    try:
-        with Connection(host, port, client_id="controller-standby", timeout_ms=timeout_ms) as connection:
-            status = connection.call(ControllerStatusRequest())
-            return status.position if status.active else -1
-    except (ConnectionLost, CallTimedOut, KafkaError):
-        return -1
+    deadline = time.monotonic() + timeout_ms / 1_000
+    while True:
+        if connection_is_refused(host, port, timeout_ms):
+            raise ConnectionRefusedError(f"{host}:{port}")
+        try:
+            with Connection(host, port, client_id="controller-standby", timeout_ms=timeout_ms) as connection:
+                status = connection.call(ControllerStatusRequest())
+                return status.position if status.active else -1
+        except ConnectionLost:
+            if time.monotonic() > deadline:
+                return -1
+            time.sleep(LOOK_AGAIN_S)
+        except (CallTimedOut, KafkaError):
+            return -1
