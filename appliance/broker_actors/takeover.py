@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from appliance.base.background import Background
 from appliance.base.clock import Clock
@@ -76,7 +77,7 @@ class Takeover:
                 return
             self._background.schedule(PING_INTERVAL_MS, lambda: self._ping(watch))
 
-        self._background.run(lambda: ping_controller(host, port, self._takeover_ms), done)
+        self._background.run(partial(ping_controller, host, port, self._takeover_ms), done)
 
     def _followed(self, result: Exception | None, watch: StandbyWatch) -> None:
         if isinstance(result, Exception):
