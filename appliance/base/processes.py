@@ -15,14 +15,26 @@ from pathlib import Path
 class ProcessHandle:
     """The line between a running process and whoever started it."""
 
-    def __init__(self, on_ready: Callable[[str], None] = lambda address: None) -> None:
+    def __init__(
+        self,
+        on_ready: Callable[[str], None] = lambda address: None,
+        runtime_problem: Callable[[], str] = lambda: "",
+        on_working: Callable[[], None] = lambda: None,
+    ) -> None:
         self.stopping = threading.Event()
         """Set when the process should drain and return."""
+        self.runtime_problem = runtime_problem
+        """What is wrong with that which would start this process again; empty while nothing is. Does not block."""
         self._on_ready = on_ready
+        self._on_working = on_working
 
     def ready(self, address: str) -> None:
         """Report the address that is served (`host:port` or a URL); called once, when requests are answered."""
         self._on_ready(address)
+
+    def working(self) -> None:
+        """Report, while draining takes long, that it goes on: whoever waits gives it more time. Any thread."""
+        self._on_working()
 
 
 @dataclass(slots=True)

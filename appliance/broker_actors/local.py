@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 from appliance.broker_actors.child_line import ChildLine, signal_name
-from appliance.broker_actors.runtime import Post, ProcessEnded, ProcessReady, ProcessSpec
+from appliance.broker_actors.runtime import Post, ProcessEnded, ProcessReady, ProcessSpec, ProcessWorking
 
 CLOSE_TIMEOUT_S = 2.0
 """How long killed processes may take to be gone."""
@@ -90,6 +90,8 @@ class _Child:
     def _on_message(self, message: dict[str, Any]) -> None:
         if "ready" in message:
             self._post(ProcessReady(self.name, message["ready"], self.line.pid))
+        elif "working" in message:
+            self._post(ProcessWorking(self.name))
         else:
             self._failure, self._exit_code = message["failed"], message["exit_code"]
 

@@ -1,7 +1,8 @@
 """The inside of a child process of the local runtime: `python -m appliance.broker_actors.local_process <name>`.
 
 The parent sends `{"target": str, "log_level": str}`, then `{"settings": base64 of a pickle}`, later `{"stop": true}`.
-This process reports `{"ready": address}` and `{"failed": message, "exit_code": int}`.
+This process reports `{"ready": address}`, `{"working": true}` now and then while it drains, and
+`{"failed": message, "exit_code": int}`.
 
 The parent alone handles SIGINT. SIGTERM sent to the child itself drains it, and the supervisor starts it again.
 """
@@ -44,7 +45,9 @@ def main() -> int:
         return 0
     settings = pickle.loads(base64.b64decode(second["settings"]))
 
-    handle = ProcessHandle(on_ready=lambda address: line.report(ready=address))
+    handle = ProcessHandle(
+        on_ready=lambda address: line.report(ready=address), on_working=lambda: line.report(working=True)
+    )
     signal.signal(signal.SIGTERM, lambda signum, frame: handle.stopping.set())
     threading.Thread(target=_obey, args=(line, handle), name="parent-line", daemon=True).start()
     try:

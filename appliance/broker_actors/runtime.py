@@ -43,6 +43,13 @@ class ProcessReady:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessWorking:
+    """A process that was told to end has much to do, and gets on with it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessEnded:
     """A process is no more."""
 
@@ -61,7 +68,7 @@ class RuntimeLost:
     message: str
 
 
-ProcessEvent = ProcessReady | ProcessEnded | RuntimeLost
+ProcessEvent = ProcessReady | ProcessWorking | ProcessEnded | RuntimeLost
 Post = Callable[[ProcessEvent], None]
 """Takes an event from any thread."""
 

@@ -41,14 +41,17 @@ from appliance.broker_actors.runtime import (
     ProcessEvent,
     ProcessReady,
     ProcessSpec,
+    ProcessWorking,
     Runtime,
     RuntimeLost,
 )
 
 STOP_TIMEOUT_MS = 20_000
-"""From the first signal to the end of the last process."""
+"""From the first signal to the end of the last process, unless a broker tells that it has many logs to close."""
 SERVICES_STOP_MS = 5_000
 BROKERS_STOP_MS = 9_000
+"""Counted anew whenever one of them tells that it gets on."""
+BROKERS_STOP_MAX_MS = 120_000
 CONTROLLERS_STOP_MS = 2_000
 """The rest of STOP_TIMEOUT_MS is for killing, and for Ray to go."""
 READY_VERSION = 1
@@ -237,6 +240,8 @@ class Supervisor:
                 _log.warning("%s is left out: %s", name, message)
             case ProcessEnded(name, message, exit_code, _):
                 raise UserError(message or f"{name} ended before it was ready", exit_code or EXIT_CRASHED)
+            case ProcessWorking():
+                pass
             case RuntimeLost(message):
                 raise UserError(message, EXIT_CRASHED)
 
@@ -280,6 +285,8 @@ class Supervisor:
                     _log.info("%s serves at %s again (pid %d)", name, address, pid)
                 case ProcessEnded(name, message, _, being_restarted):
                     self._note_end(name, message, being_restarted)
+                case ProcessWorking():
+                    continue
                 case RuntimeLost(message):
                     _log.error("%s", message)
                     return EXIT_CRASHED
@@ -323,6 +330,7 @@ class Supervisor:
     def _wait_until_ended(self, names: set[str], timeout_ms: int) -> bool:
         """False when a second signal or the loss of the runtime cut the waiting short."""
         deadline_ms = _now_ms() + timeout_ms
+        last_ms = _now_ms() + BROKERS_STOP_MAX_MS
         while names & self._running:
             try:
                 event = self._events.get(timeout=max(0, deadline_ms - _now_ms()) / 1000)
@@ -344,6 +352,9 @@ class Supervisor:
                 case RuntimeLost(message):
                     _log.error("%s", message)
                     return False
+                case ProcessWorking(name):
+                    if name in names:
+                        deadline_ms = max(deadline_ms, min(last_ms, _now_ms() + timeout_ms))
                 case ProcessReady():
                     continue
         return True

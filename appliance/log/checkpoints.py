@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from appliance.base.disk import Disk
@@ -31,30 +32,32 @@ _READ_BYTES = 1 << 20
 _SMALL_FILE_BYTES = 4096
 """What is tried first: most files are smaller, and there are thousands of them."""
 _VERSION = "0"
+_TOPICS_REMEMBERED = 1_024
 
 
 class CorruptCheckpoint(ValueError):
     """A checkpoint file is not in its format."""
 
 
-def read_file(disk: Disk, path: Path, max_bytes: int = CHECKPOINT_MAX_BYTES) -> bytes | None:
+def read_file(disk: Disk, path: Path | str, max_bytes: int = CHECKPOINT_MAX_BYTES) -> bytes | None:
     """The whole of a small file; None when there is none."""
     try:
         descriptor = disk.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
-        pieces: list[bytes] = []
-        position = 0
-        wanted = _SMALL_FILE_BYTES
-        while piece := disk.pread(descriptor, wanted, position):
+        piece = disk.pread(descriptor, _SMALL_FILE_BYTES, 0)
+        if len(piece) < _SMALL_FILE_BYTES:
+            return piece
+        pieces = [piece]
+        position = len(piece)
+        while piece := disk.pread(descriptor, _READ_BYTES, position):
             pieces.append(piece)
             position += len(piece)
             if position > max_bytes:
                 raise CorruptCheckpoint(f"{path} is larger than {max_bytes} bytes")
-            if len(piece) < wanted:
+            if len(piece) < _READ_BYTES:
                 break
-            wanted = _READ_BYTES
         return b"".join(pieces)
     finally:
         disk.close(descriptor)
@@ -106,7 +109,7 @@ def write_offsets(disk: Disk, path: Path, offsets: Mapping[TopicPartition, int])
     replace_file(disk, path, _checkpoint_bytes(lines))
 
 
-def read_epochs(disk: Disk, path: Path) -> list[tuple[int, int]] | None:
+def read_epochs(disk: Disk, path: Path | str) -> list[tuple[int, int]] | None:
     """(leader epoch, its start offset) in rising order; None when there is no file.
 
     Raises:
@@ -133,7 +136,7 @@ def epochs_to_bytes(epochs: Iterable[tuple[int, int]]) -> bytes:
     return _checkpoint_bytes([f"{epoch} {start}" for epoch, start in epochs])
 
 
-def read_partition_metadata(disk: Disk, path: Path) -> uuid.UUID | None:
+def read_partition_metadata(disk: Disk, path: Path | str) -> uuid.UUID | None:
     """The topic id in a partition.metadata file; None when there is no file.
 
     Raises:
@@ -142,13 +145,19 @@ def read_partition_metadata(disk: Disk, path: Path) -> uuid.UUID | None:
     content = read_file(disk, path)
     if content is None:
         return None
-    fields = _fields(content, ":")
     try:
-        if fields["version"] != "0":
-            raise CorruptCheckpoint(f"{path}: version {fields['version']} is not known")
-        return uuid_from_text(fields["topic_id"])
+        return _topic_id_in(content)
     except (KeyError, ValueError) as error:
         raise CorruptCheckpoint(f"{path}: no topic id: {error}") from None
+
+
+@lru_cache(_TOPICS_REMEMBERED)
+def _topic_id_in(content: bytes) -> uuid.UUID:
+    """The partitions of a topic all have the same file."""
+    fields = _fields(content, ":")
+    if fields["version"] != "0":
+        raise ValueError(f"version {fields['version']} is not known")
+    return uuid_from_text(fields["topic_id"])
 
 
 def write_partition_metadata(disk: Disk, path: Path, topic_id: uuid.UUID, *, durable: bool = True) -> None:
@@ -174,7 +183,7 @@ def _fields(content: bytes, separator: str) -> dict[str, str]:
     return fields
 
 
-def _checkpoint_lines(path: Path, content: bytes | None) -> list[str]:
+def _checkpoint_lines(path: Path | str, content: bytes | None) -> list[str]:
     if content is None:
         return []
     try:

@@ -268,7 +268,7 @@ class LogDirectory:
         """Whose log lies here; None if that is none of a log's folders. Raises OSError."""
         name = str(topic_partition)
         try:
-            topic_id = read_partition_metadata(self._disk, self.path / name / PARTITION_METADATA_FILE)
+            topic_id = read_partition_metadata(self._disk, f"{self.path}/{name}/{PARTITION_METADATA_FILE}")
         except (CorruptCheckpoint, NotADirectoryError) as error:
             logger.error("%s is passed over: %s", name, error)
             return None
@@ -281,9 +281,18 @@ class LogDirectory:
         return topic_partition in self.logs or self._disk.exists(self.path / str(topic_partition))
 
     def open_log(
-        self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, *, is_new: bool = False
+        self,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID,
+        config: TopicConfig,
+        *,
+        is_new: bool = False,
+        is_there: bool = False,
     ) -> PartitionLog:
-        """Open a log that lies here, or begin one. Blocks. Raises OSError."""
+        """Open a log that lies here, or begin one. Blocks. Raises OSError.
+
+        `is_there`: its partition.metadata was just read, and names this topic id.
+        """
         log = PartitionLog(
             self.path / str(topic_partition),
             topic_partition,
@@ -300,6 +309,7 @@ class LogDirectory:
             randomness=self._randomness,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
             producers_max=self._producers_max,
+            stored_topic_id=topic_id if is_there else None,
         )
         log.before_cut = self._store_recovery_points
         self.logs[topic_partition] = log
@@ -319,7 +329,7 @@ class LogDirectory:
                 logger.error("%s; the log is begun anew", error)
                 stored_id = None
             if stored_id == topic_id:
-                return self.open_log(topic_partition, topic_id, config)
+                return self.open_log(topic_partition, topic_id, config, is_there=True)
             logger.warning("%s belongs to topic id %s, not %s: it is deleted", folder, stored_id, topic_id)
             self.rename_away(topic_partition, config.file_delete_delay_ms)
         # What an older log of that name left in the checkpoints means nothing here, also after a crash.

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL_MS = 5_000
 """How often a long start or end tells how far it is."""
+WORKING_INTERVAL_MS = 1_000
+"""How often a long end tells whoever waits for it that it gets on."""
 
 
 class LogManager:
@@ -230,7 +232,7 @@ class LogManager:
             try:
                 topic_id = directory.stored_topic_id(topic_partition)
                 if topic_id is not None:
-                    directory.open_log(topic_partition, topic_id, config_of(topic_partition.topic))
+                    directory.open_log(topic_partition, topic_id, config_of(topic_partition.topic), is_there=True)
             except OSError as error:
                 directory.fail(f"opening {topic_partition}: {error.strerror or error}")
             progress.one_more()
@@ -405,10 +407,19 @@ class LogManager:
         return write
 
     def close(
-        self, high_watermarks: Mapping[TopicPartition, int], *, broker_epoch: int = -1, clean: bool = True
+        self,
+        high_watermarks: Mapping[TopicPartition, int],
+        *,
+        broker_epoch: int = -1,
+        clean: bool = True,
+        working: Callable[[], None] = lambda: None,
     ) -> None:
-        """Close all logs; a clean close leaves the mark in each directory whose logs could be flushed. Blocks."""
-        progress = _Progress("closed", len(self.logs), self._clock)
+        """Close all logs; a clean close leaves the mark in each directory whose logs could be flushed. Blocks.
+
+        `working` is called now and then, by any thread, while this goes on.
+        """
+        progress = _Progress("closed", len(self.logs), self._clock, working)
+        working()
         unflushed: set[Path] = set()
 
         def close_one(item: tuple[LogDirectory, PartitionLog]) -> None:
@@ -420,6 +431,7 @@ class LogManager:
         groups = [[(directory, log) for log in directory.logs.values()] for directory in self.directories]
         try:
             for_each(groups, self._recovery_threads, close_one)
+            working()
             for directory in self.directories if clean else ():
                 directory.close(high_watermarks, broker_epoch, flushed=directory.path not in unflushed)
         finally:
@@ -441,22 +453,29 @@ class LogManager:
 class _Progress:
     """Tells now and then how far a long work is. Any thread may call it."""
 
-    def __init__(self, done: str, total: int, clock: Clock) -> None:
+    def __init__(self, done: str, total: int, clock: Clock, working: Callable[[], None] = lambda: None) -> None:
         self._done = done
         self._total = total
         self._clock = clock
         self._count = 0
-        self._started_ms = self._told_ms = clock.monotonic_ms()
+        self._working = working
+        self._started_ms = self._told_ms = self._worked_ms = clock.monotonic_ms()
         self._lock = threading.Lock()
 
     def one_more(self) -> None:
         with self._lock:
             self._count += 1
             now_ms = self._clock.monotonic_ms()
-            if now_ms - self._told_ms < PROGRESS_INTERVAL_MS:
-                return
-            self._told_ms = now_ms
-        logger.info("%s %s of %s logs", self._done, f"{self._count:,}", f"{self._total:,}")
+            works = now_ms - self._worked_ms >= WORKING_INTERVAL_MS
+            tells = now_ms - self._told_ms >= PROGRESS_INTERVAL_MS
+            if works:
+                self._worked_ms = now_ms
+            if tells:
+                self._told_ms = now_ms
+        if works:
+            self._working()
+        if tells:
+            logger.info("%s %s of %s logs", self._done, f"{self._count:,}", f"{self._total:,}")
 
     def tell_end(self) -> None:
         seconds = (self._clock.monotonic_ms() - self._started_ms) / 1_000

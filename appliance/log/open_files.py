@@ -82,7 +82,7 @@ class OpenFiles:
                 raise SegmentGone(segment.path)
             # O_APPEND: after a cut the next write must land at the new end, not leave a hole.
             flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
-            segment.descriptor = self.disk.open(path or segment.path, flags)
+            segment.descriptor = self.disk.open(path or segment.file(".log"), flags)
             segment.used = True
             self._open[segment] = None
             if len(self._open) > self.max_open:

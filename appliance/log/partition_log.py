@@ -66,6 +66,7 @@ class PartitionLog(CutLog):
     """
 
     __slots__ = (
+        "_clean_end",
         "_flushed_ms",
         "_folder_created",
         "_producer_id_expiration_ms",
@@ -91,6 +92,7 @@ class PartitionLog(CutLog):
         randomness: Randomness | None = None,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         producers_max: int = PRODUCERS_MAX,
+        stored_topic_id: uuid.UUID | None = None,
     ) -> None:
         """Open or create the log.
 
@@ -99,6 +101,7 @@ class PartitionLog(CutLog):
             log_start_offset: from the checkpoint; 0 if it is not in it.
             cleaned_offset: how far it was compacted (from the checkpoint); -1 if it is not in it.
             clean: the broker was shut down cleanly; nothing needs to be checked.
+            stored_topic_id: what partition.metadata says, if it was read already.
 
         Raises:
             OSError: the disk does not do what a log needs.
@@ -118,13 +121,15 @@ class PartitionLog(CutLog):
         self._cuts = self._cuts_before_cleaning = 0
         self._replacing = None
         self._folder_created = False
+        self._clean_end = -1
+        """Where the last clean end left the log, with a producer snapshot there; -1 if that is not known."""
         self._flushed_ms = clock.now_ms()
         self.before_cut = None
-        self._open(clean)
+        self._open(clean, stored_topic_id)
 
-    def _open(self, clean: bool) -> None:
-        disk, now_ms = self._disk, self._clock.now_ms()
-        if not disk.exists(self.directory):
+    def _open(self, clean: bool, stored_id: uuid.UUID | None) -> None:
+        disk, now_ms = self._disk, self._flushed_ms
+        if stored_id is None and not disk.exists(self.directory):
             # Nothing has been promised of it. The first flush makes the folder durable with what is in it, so that
             # thousands of partitions are created without a flush for each.
             disk.mkdir(self.directory)
@@ -134,15 +139,17 @@ class PartitionLog(CutLog):
             # The first write opens it again: thousands of logs may be made at a time.
             self.segments[-1].close()
             return
-        metadata = self.directory / PARTITION_METADATA_FILE
-        stored_id = read_partition_metadata(disk, metadata)
+        if stored_id is None:
+            stored_id = read_partition_metadata(disk, self.directory / PARTITION_METADATA_FILE)
         if stored_id is None:
             self._folder_created = True
-            write_partition_metadata(disk, metadata, self.topic_id, durable=False)
+            write_partition_metadata(disk, self.directory / PARTITION_METADATA_FILE, self.topic_id, durable=False)
         elif stored_id != self.topic_id:
-            raise CorruptCheckpoint(f"{metadata}: topic id {stored_id}, expected {self.topic_id}")
+            raise CorruptCheckpoint(f"{self.directory}: topic id {stored_id}, expected {self.topic_id}")
         dense = not self.config.is_compacted and self.cleaned_offset < 0
-        segments = list_segments(self.directory, self._files, self.config.index_interval_bytes, dense=dense)
+        segments, names = list_segments(
+            self.directory, self._files, self.config.index_interval_bytes, disk.listdir(self.directory), dense=dense
+        )
         if not segments:
             self._begin_at(self.log_start_offset)
             self.segments[-1].close()
@@ -154,16 +161,18 @@ class PartitionLog(CutLog):
             dense=not self.config.is_compacted,
             now_ms=now_ms,
             cleaned_offset=self.cleaned_offset,
+            names=names,
         )
         self.segments = found.segments
-        recover_producers(self.directory, found, self.producer_state, now_ms)
+        recover_producers(self.directory, found, self.producer_state, now_ms, names)
         self._pending_snapshots = found.snapshots
         self.producer_state.expire(now_ms, self._producer_id_expiration_ms)
+        stored_epochs = None
         try:
-            stored_epochs = read_epochs(disk, self.directory / LEADER_EPOCH_FILE)
+            if LEADER_EPOCH_FILE in names:
+                stored_epochs = read_epochs(disk, f"{self.directory}/{LEADER_EPOCH_FILE}")
         except CorruptCheckpoint as error:
             logger.warning("%s; the leader epochs are read from the batches", error)
-            stored_epochs = None
         recover_epochs(stored_epochs, found, self.leader_epochs)
         for segment in self.segments:
             segment.close()
@@ -185,6 +194,8 @@ class PartitionLog(CutLog):
         if not clean and self.recovery_point <= self.segments[0].base_offset:
             # As far as anybody knows it was never flushed.
             self._folder_created = True
+        if clean and self.recovery_point == found.end_offset and self._snapshot_path(found.end_offset).name in names:
+            self._clean_end = found.end_offset
         if self.cleaned_offset > self.log_end_offset:
             # It is of an earlier log of that name.
             self.cleaned_offset = -1
@@ -236,6 +247,8 @@ class PartitionLog(CutLog):
 
     def update_config(self, config: TopicConfig) -> None:
         """Take over changed topic configs; they count from the next batch on."""
+        if config is self.config:
+            return
         self.config = config
         if not self._staged:
             self._set_end(self.log_end_offset)
@@ -495,6 +508,15 @@ class PartitionLog(CutLog):
                 raise self.flush_failed(flush, error) from error
             self.flushed(flush)
 
+    @property
+    def _is_as_it_was(self) -> bool:
+        """Whether its files are still as the last clean end has left them."""
+        return (
+            self._clean_end == self.recovery_point == self.log_end_offset
+            and not (self._cuts or self._file_created or self._folder_created or self.leader_epochs.unstored)
+            and not (self._pending_snapshots or any(segment.has_unstored_indexes for segment in self.segments))
+        )
+
     def close(self, clean: bool = True, *, durable: bool = True) -> None:
         """Let the files go. A clean close flushes and takes a producer snapshot, so that the next start reads nothing.
 
@@ -505,7 +527,7 @@ class PartitionLog(CutLog):
         """
         invariant(not self._staged, f"{self!r}: a close between stage and write_staged")
         try:
-            if clean and not self._failed:
+            if clean and not self._failed and not self._is_as_it_was:
                 self._settle()
                 active = self.segments[-1]
                 active.time_index.append_if_later(

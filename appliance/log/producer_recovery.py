@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from appliance.base.disk import Disk
@@ -23,10 +24,13 @@ SNAPSHOTS_AT_START_MAX = 32
 where retention lets the log begin."""
 
 
-def recover_producers(directory: Path, log: RecoveredLog, state: ProducerState, now_ms: int) -> None:
+def recover_producers(
+    directory: Path, log: RecoveredLog, state: ProducerState, now_ms: int, names: Iterable[str] | None = None
+) -> None:
     """Bring the producers' state to the end of the log: from the newest usable snapshot, then from the batches.
 
-    Also finds again the aborted transactions whose markers were checked, and removes snapshots beyond the end.
+    Also finds again the aborted transactions whose markers were checked, and removes snapshots beyond the end. `names`:
+    of what is in the folder.
     """
     # After a cut it knows what is gone.
     state.clear()
@@ -35,7 +39,7 @@ def recover_producers(directory: Path, log: RecoveredLog, state: ProducerState, 
     limit = log.end_offset if log.checked_from >= log.end_offset else log.checked_from
     found = -1
     bases = {segment.base_offset for segment in log.segments}
-    for offset in sorted(snapshot_offsets(disk, directory), reverse=True):
+    for offset in sorted(snapshot_offsets(disk, directory, names), reverse=True):
         path = directory / f"{file_stem(offset)}{SNAPSHOT_SUFFIX}"
         usable = start <= offset <= log.end_offset
         if usable and offset <= limit and found < 0:
@@ -82,9 +86,10 @@ def _they_were_active(state: ProducerState, now_ms: int) -> None:
     state.undo.clear()
 
 
-def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
-    """The offsets of the producer snapshots in a folder."""
-    offsets = [offset_in_name(name) for name in disk.listdir(directory) if name.endswith(SNAPSHOT_SUFFIX)]
+def snapshot_offsets(disk: Disk, directory: Path, names: Iterable[str] | None = None) -> list[int]:
+    """The offsets of the producer snapshots in a folder; `names`, of what is in it, if they are known."""
+    found = disk.listdir(directory) if names is None else names
+    offsets = [offset_in_name(name) for name in found if name.endswith(SNAPSHOT_SUFFIX)]
     return [offset for offset in offsets if offset is not None]
 
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -67,18 +68,20 @@ def offset_in_name(name: str) -> int | None:
 
 
 def list_segments(
-    directory: Path, files: OpenFiles, index_interval_bytes: int, *, dense: bool = False
-) -> list[Segment]:
-    """The segments in a folder, oldest first, with their sizes. Finishes what an earlier life left half done.
+    directory: Path, files: OpenFiles, index_interval_bytes: int, names: list[str], *, dense: bool = False
+) -> tuple[list[Segment], frozenset[str]]:
+    """The segments in a folder, oldest first, with their sizes, and the names of what is there. Finishes what an
+    earlier life left half done. The newest segment is left open.
 
-    `dense`: offsets have no holes between segments, and never had.
+    Args:
+        names: what is in the folder.
+        dense: offsets have no holes between segments, and never had.
     """
     disk = files.disk
     bases: list[int] = []
     others: list[tuple[int, str]] = []
     litter: list[Path] = []
     deleted: list[int] = []
-    names = disk.listdir(directory)
     if finish_swaps(disk, directory, names, offset_in_name):
         names = disk.listdir(directory)
     for name in names:
@@ -100,7 +103,8 @@ def list_segments(
         segment.next_offset = following.base_offset
     for segment in segments:
         segment.size_bytes = disk.size(segment.open())
-        segment.close()
+        if segment is not segments[-1]:
+            segment.close()
     if litter:
         count = segments_that_came_back(segments, deleted) if dense else 0
         for path in [path for segment in segments[:count] for path in segment.paths]:
@@ -110,7 +114,7 @@ def list_segments(
         disk.fsync_directory(directory)
         for path in litter:
             remove_tree(disk, path)
-    return segments
+    return segments, frozenset(names)
 
 
 def recover_segments(
@@ -121,11 +125,12 @@ def recover_segments(
     dense: bool,
     now_ms: int,
     cleaned_offset: int = -1,
+    names: Container[str] | None = None,
 ) -> RecoveredLog:
     """Check the segments above the recovery point and open the newest for appends.
 
     `dense`: offsets have no holes between segments (the topic is not compacted), so a hole means lost data; not so
-    below `cleaned_offset`, as the topic was compacted once.
+    below `cleaned_offset`, as the topic was compacted once. `names`: of what is in the folder, if that is known.
     """
     result = RecoveredLog([], segments[0].base_offset, -1)
     first_checked = len(segments) - 1
@@ -155,7 +160,7 @@ def recover_segments(
             segments[number - 1].close_for_appends()
             # Compaction may have taken the last batches before it.
             segments[number - 1].next_offset = segment.base_offset
-        scan = _SegmentScan(segment, recovery_point, clean)
+        scan = _SegmentScan(segment, recovery_point, clean, names)
         scan.run(result, now_ms)
         result.segments.append(segment)
         result.is_damaged = segment.is_damaged
@@ -180,8 +185,9 @@ def _drop(segments: list[Segment], result: RecoveredLog) -> None:
 class _SegmentScan:
     """Finds the end of one segment and brings its indexes into memory."""
 
-    def __init__(self, segment: Segment, recovery_point: int, clean: bool) -> None:
+    def __init__(self, segment: Segment, recovery_point: int, clean: bool, names: Container[str] | None) -> None:
         self.segment = segment
+        self.names = names
         self.trusted_end = max(recovery_point, segment.base_offset)
         self.clean = clean
         self.found_bad_batch = False
@@ -210,11 +216,16 @@ class _SegmentScan:
             self._walk_and_check(result)
         self._finish(result, now_ms)
 
+    def _read(self, suffix: str) -> bytes | None:
+        name = self.segment.file(suffix)
+        if self.names is not None and name.rpartition("/")[2] not in self.names:
+            return None
+        return read_file(self.segment.disk, name)
+
     def _load_indexes(self) -> None:
         """Take from the index files what lies below the recovery point; nothing, if one is not in order."""
         segment = self.segment
-        content = read_file(segment.disk, segment.index_path)
-        time_content = read_file(segment.disk, segment.time_index_path)
+        content, time_content = self._read(".index"), self._read(".timeindex")
         try:
             if content is None or time_content is None:
                 return
@@ -280,6 +291,8 @@ class _SegmentScan:
             tail.index.append(header.last_offset - segment.base_offset, position)
             tail.time_index.append_if_later(tail.max_timestamp, tail.max_timestamp_offset - segment.base_offset)
             tail.indexed_position = position
+        if position == 0:
+            tail.first_timestamp = header.base_timestamp
         tail.position = position + header.size_in_bytes
         tail.next_offset = header.next_offset
 
@@ -287,14 +300,18 @@ class _SegmentScan:
         segment = self.segment
         segment.next_offset = result.end_offset = self.tail.next_offset
         segment.max_timestamp, segment.max_timestamp_offset = self.tail.max_timestamp, self.tail.max_timestamp_offset
-        content = read_file(segment.disk, segment.transaction_index_path) or b""
-        aborted = aborted_in_order(content)
+        content = self._read(".txnindex") or b""
+        aborted = aborted_in_order(content) if content else []
         limit = self.tail.next_offset if self.clean else min(result.checked_from, self.tail.next_offset)
         kept = [transaction for transaction in aborted if transaction.last_offset < limit]
         segment.become_active(self.tail.index, self.tail.time_index, kept)
         segment.stored_aborted = len(kept) if len(kept) * ABORTED_ENTRY_BYTES == len(content) else -1
         if segment.size_bytes:
-            segment.first_append_ms = _first_timestamp(segment, now_ms)
+            first = self.tail.first_timestamp
+            if first is None:
+                first = _first_timestamp(segment)
+            # What the first record says of its time; when it was appended is not known any more.
+            segment.first_append_ms = min(now_ms, first) if first >= 0 else now_ms
 
 
 def _agrees(index: OffsetIndex, segment: Segment) -> bool:
@@ -308,13 +325,12 @@ def _agrees(index: OffsetIndex, segment: Segment) -> bool:
     return header.last_offset - segment.base_offset == index.offsets[-1]
 
 
-def _first_timestamp(segment: Segment, now_ms: int) -> int:
-    """What the first record says of its time; when it was appended is not known any more."""
+def _first_timestamp(segment: Segment) -> int:
     try:
         _, header = next(segment.headers())
     except CorruptBatch:
-        return now_ms
-    return min(now_ms, header.base_timestamp) if header.base_timestamp >= 0 else now_ms
+        return NO_TIMESTAMP
+    return header.base_timestamp
 
 
 def recover_epochs(stored: list[tuple[int, int]] | None, log: RecoveredLog, cache: LeaderEpochCache) -> None:

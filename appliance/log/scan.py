@@ -125,6 +125,8 @@ class Tail:
     """(leader epoch, first offset) as the checked batches say, from earlier segments on."""
     producers: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
     """The last headers of each producer id, five or more of them, old ones first."""
+    first_timestamp: int | None = None
+    """Of the first record of the segment; None if the walk began behind it."""
     has_transactions: bool = False
     """Whether one of the checked batches is transactional or a marker: then all must be looked at again, in order."""
 
@@ -144,6 +146,8 @@ def check_tail(disk: Disk, descriptor: int, tail: Tail, end: int) -> None:
         if len(chunk) < HEADER_BYTES:
             raise CorruptBatch(f"{end - start} bytes at position {start}: no batch")
         _check_chunk(chunk, tail, end)
+        if start == 0 and tail.position > 0:
+            tail.first_timestamp = _unpack_header(chunk)[7]
         wanted = TAIL_READ_BYTES
         if tail.position == start:
             if len(chunk) < asked:

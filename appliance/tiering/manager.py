@@ -157,7 +157,7 @@ class TieringManager:
             self._randomness,
             recovering=hosted.recovering,
         )
-        led = _Led(hosted, machine, StoreCalls(self._store, hosted.topic_id, hosted.partition))
+        led = _Led(hosted, machine, self._store)
         self._led[key] = led
         if hosted.recovering:
             self._drive(led)
@@ -383,10 +383,10 @@ class TieringManager:
 class _Led:
     """A partition that this broker leads, in one leader epoch."""
 
-    def __init__(self, hosted: TierablePartition, machine: TieringLeader, calls: StoreCalls) -> None:
+    def __init__(self, hosted: TierablePartition, machine: TieringLeader, store: BodyStore) -> None:
         self.hosted = hosted
         self.machine = machine
-        self.calls = calls
+        self._store = store
         self.upload: tuple[UploadSegment, SegmentUpload] | None = None
         self.attempt: _Attempt | None = None
         self.wanted_start = 0
@@ -398,6 +398,11 @@ class _Led:
 
     def __str__(self) -> str:
         return f"{self.hosted.topic}-{self.hosted.partition} (leader epoch {self.machine.leader_epoch})"
+
+    @property
+    def calls(self) -> StoreCalls:
+        """Made for each request: most partitions have none for a long time."""
+        return StoreCalls(self._store, self.hosted.topic_id, self.hosted.partition)
 
     @property
     def is_in_tier(self) -> bool:

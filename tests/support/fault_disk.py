@@ -158,8 +158,9 @@ class FaultDisk:
 
     # The seam
 
-    def open(self, path: Path, flags: int, mode: int = 0o644) -> int:
+    def open(self, path: Path | str, flags: int, mode: int = 0o644) -> int:
         self._call("open")
+        path = Path(path)
         inode = self.names.get(path)
         if inode is None:
             if not flags & os.O_CREAT:

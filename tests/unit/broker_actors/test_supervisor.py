@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import queue
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from appliance.base.errors import UserError
+from appliance.broker_actors import supervisor as supervisor_module
 from appliance.broker_actors.plan import ApplianceSettings, Targets
 from appliance.broker_actors.runtime import (
     EXIT_NOT_INSTALLED,
@@ -18,9 +20,10 @@ from appliance.broker_actors.runtime import (
     ProcessEvent,
     ProcessReady,
     ProcessSpec,
+    ProcessWorking,
     RuntimeLost,
 )
-from appliance.broker_actors.supervisor import Supervisor
+from appliance.broker_actors.supervisor import BROKERS_STOP_MAX_MS, BROKERS_STOP_MS, Supervisor
 
 Script = Callable[[ProcessSpec, int], list[ProcessEvent]]
 
@@ -164,3 +167,50 @@ def test_the_first_failure_before_ready_is_the_answer(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the store is away") as refused:
         run(tmp_path, script)
     assert refused.value.exit_code == 4
+
+
+class Agenda:
+    """Events at their times; whoever waits for one moves the time."""
+
+    def __init__(self, events: list[tuple[int, ProcessEvent]]) -> None:
+        self.now_ms = 0
+        self.events = events
+
+    def get(self, timeout: float) -> ProcessEvent:
+        until_ms = self.now_ms + round(timeout * 1_000)
+        if not self.events or self.events[0][0] > until_ms:
+            self.now_ms = until_ms
+            raise queue.Empty
+        self.now_ms, event = self.events.pop(0)
+        return event
+
+
+def killed_at_ms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[tuple[int, ProcessEvent]]) -> int | None:
+    """When a broker is killed that was told to end at 0 and of which one hears this; None if it is not."""
+    agenda, killed = Agenda(events), []
+    monkeypatch.setattr(supervisor_module, "_now_ms", lambda: agenda.now_ms)
+    settings = ApplianceSettings(data_dir=tmp_path, port=0, http_port=0, runtime="local").checked()
+    runtime = ScriptedRuntime(lambda event: None, lambda spec, count: [])
+    runtime.kill = lambda name: killed.append(agenda.now_ms)
+    supervisor = Supervisor(settings, lambda post, lock: runtime, output=io.StringIO())
+    supervisor._runtime, supervisor._events = runtime, agenda
+    supervisor._running = {"broker-1", "controller-1"}
+    assert supervisor._wait_until_ended({"broker-1"}, BROKERS_STOP_MS)
+    return killed[0] if killed else None
+
+
+def test_a_broker_that_says_nothing_is_killed_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    others = [(at, ProcessWorking("broker-2")) for at in range(0, 20_000, 1_000)]
+    assert killed_at_ms(monkeypatch, tmp_path, others) == BROKERS_STOP_MS
+
+
+def test_a_broker_that_closes_thousands_of_logs_is_given_more_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    events: list[tuple[int, ProcessEvent]] = [(at, ProcessWorking("broker-1")) for at in range(1_000, 40_000, 1_000)]
+    assert killed_at_ms(monkeypatch, tmp_path, [*events, (45_000, ProcessEnded("broker-1", "", 0))]) is None
+
+
+def test_but_not_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    events: list[tuple[int, ProcessEvent]] = [(at, ProcessWorking("broker-1")) for at in range(1_000, 400_000, 1_000)]
+    assert killed_at_ms(monkeypatch, tmp_path, events) == BROKERS_STOP_MAX_MS

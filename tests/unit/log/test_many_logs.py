@@ -18,8 +18,8 @@ from tests.support.logs import TOPIC_ID, TestClock, append, config_of, open_log,
 DATA = Path("/data")
 LOGS, OPEN_MAX = CLOSED_TOGETHER_MIN + 50, 20
 CALLS_TO_CREATE = 6
-CALLS_TO_OPEN_CLEAN = 21
-CALLS_TO_OPEN_AFTER_A_CRASH = 14
+CALLS_TO_OPEN_CLEAN = 14
+CALLS_TO_OPEN_AFTER_A_CRASH = 6
 
 
 class NoLock(DirectoryLock):
