@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
+import time
 from dataclasses import dataclass
 
 from appliance.base.errors import UserError
 from appliance.base.processes import ProcessHandle
 from appliance.broker_actors.logs import log_to_standard_error
 from appliance.broker_actors.runtime import EXIT_CRASHED, EXIT_NOT_INSTALLED, ProcessSpec, resolve_target
+
+HEAD_LOOK_S = 2.0
+HEAD_MISSES = 2
+"""So many looks in a row tell that the head is away."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,13 +38,39 @@ class ActorState:
     exit_code: int
 
 
+class HeadWatch:
+    """Looks now and then whether Ray's head takes connections. Brokers do without it; restarts do not."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._misses = 0
+        if address:
+            threading.Thread(target=self._run, name="head-watch", daemon=True).start()
+
+    def problem(self) -> str:
+        if self._misses < HEAD_MISSES:
+            return ""
+        return f"Ray's head at {self._address} does not answer: what ends is not started again until it does"
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(HEAD_LOOK_S)
+            host, _, port = self._address.rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=HEAD_LOOK_S).close()
+                self._misses = 0
+            except OSError:
+                self._misses += 1
+
+
 class ProcessActor:
     """Runs one process of the appliance. Ray makes it anew, with the same arguments, when its worker dies."""
 
-    def __init__(self, spec: ProcessSpec, log_level: str) -> None:
+    def __init__(self, spec: ProcessSpec, log_level: str, head: str = "") -> None:
         log_to_standard_error(spec.name, log_level)
         self._spec = spec
-        self._handle = ProcessHandle(on_ready=self._on_ready)
+        self._head = HeadWatch(head)
+        self._handle = ProcessHandle(on_ready=self._on_ready, runtime_problem=self._head.problem)
         self._changed = threading.Condition()
         self._state = ActorState(version=1, pid=os.getpid(), address="", ended=False, failure="", exit_code=0)
         threading.Thread(target=self._run, name=spec.name, daemon=True).start()

@@ -107,7 +107,7 @@ class RayCluster:
             num_cpus=0,
             resources={SLOT_RESOURCE: spec.slots} if spec.slots else None,
             label_selector={NODE_LABEL: spec.node} if spec.node else None,
-        ).remote(spec, self._log_level)
+        ).remote(spec, self._log_level, self._ray.get_runtime_context().gcs_address)
 
     def watch(self, name: str, known: ActorState | None, timeout_s: float) -> Any:
         """Ask for the actor's next state; a reference for `finished`."""

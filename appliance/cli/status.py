@@ -54,12 +54,14 @@ def status(
             "offline": _offline(answers),
             "damage": _damage(answers),
             "uncleanable": _uncleanable(answers),
+            "runtime": _runtime(answers),
             "tiering": _tiering(answers),
             "topics": len(cluster.topics),
             "partitions": sum(len(topic.partitions) for topic in cluster.topics.values()),
             "object_store": _object_store(client, cluster),
         }
         document["problems"] = _problems(cluster, controller, document["tiering"]) + _disk_problems(document)
+        document["problems"] += document["runtime"]
     if output is Format.JSON:
         print_json(document)
     else:
@@ -129,6 +131,11 @@ def _broker_answers(brokers: list[BrokerEndpoint], all_partitions: bool) -> dict
 
     asked = {one.broker_id: _ask(one, BrokerStatusRequest(only_behind=not all_partitions)) for one in brokers}
     return {broker_id: answer for broker_id, answer in asked.items() if answer is not None}
+
+
+def _runtime(answers: dict[int, BrokerStatusResponse]) -> list[str]:
+    """What brokers say is wrong with the runtime that started them."""
+    return sorted({answer.runtime_problem for answer in answers.values()} - {""})
 
 
 def _directories(answers: dict[int, BrokerStatusResponse]) -> list[dict[str, Any]]:

@@ -208,6 +208,10 @@ class Broker(Protocol):
     @property
     def cleaner(self) -> Cleaner: ...
     @property
+    def runtime_problem(self) -> str:
+        """What is wrong with that which would start this process again; empty while nothing is."""
+
+    @property
     def remote(self) -> RemoteReader: ...
     @property
     def remote_threads(self) -> Background:

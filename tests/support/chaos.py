@@ -217,11 +217,18 @@ def count(load: Load) -> int:
 def wait_for_progress(loads: Sequence[Load]) -> None:
     """Every producer gets records acknowledged that it did not have when this was called."""
     before = [count(load) for load in loads]
-    until(
-        lambda: all(count(load) > was + 10 for load, was in zip(loads, before, strict=True)),
-        "every producer to go on",
-        PROGRESS_TIMEOUT_S,
-    )
+
+    def behind() -> list[str]:
+        return [
+            f"{load.name}, {load.sent} sent, {count(load)} acknowledged, errors {load.errors[-3:]}"
+            for load, was in zip(loads, before, strict=True)
+            if count(load) <= was + 10
+        ]
+
+    deadline = time.monotonic() + PROGRESS_TIMEOUT_S
+    while found := behind():
+        assert time.monotonic() < deadline, f"no progress within {PROGRESS_TIMEOUT_S} s: {found}"
+        time.sleep(0.05)
 
 
 class Agenda:

@@ -183,11 +183,13 @@ def check_nodes(workspace: Workspace, outputs: dict[str, Any]) -> None:
     assert "ray start --block --disable-usage-stats --head" in head
     assert f"--object-store {outputs['object_store']}" in head
     assert "put-secret-value" in head
+    assert "RAY_gcs_storage=rocksdb" in head
     broker = user_data(ec2, nodes["appliance-broker-node-02"]["InstanceId"])
     assert "--address=10.60.0.10:6379" in broker
     assert "--labels=appliance-node=broker-node-02" in broker
     assert '--resources={"broker_slot":1}' in broker
     assert "put-secret-value" not in broker
+    assert "RAY_gcs_storage" not in broker
     for script in (head, broker):
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 

@@ -40,6 +40,7 @@ def broker_status(broker: Broker, request: Request) -> BrokerStatusResponse:
         broker_id=broker.broker_id,
         broker_epoch=broker.broker_epoch,
         led_partitions=len(rows),
+        runtime_problem=broker.runtime_problem,
         tiering=[
             BrokerStatusTiering(
                 topic=row.topic,

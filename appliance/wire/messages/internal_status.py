@@ -92,3 +92,5 @@ class BrokerStatusResponse(Struct, api_key=BROKER_STATUS, versions=(0, 0), flexi
     offline_partitions: Int32 = 0
     uncleanable: list[BrokerStatusUncleanable] = field()
     """As many at most."""
+    runtime_problem: String = ""
+    """What is wrong with Ray, which would start this broker again; empty while nothing is."""
