@@ -182,3 +182,23 @@ def test_checkpoints_that_say_nothing_new_are_not_written_again() -> None:
     assert disk.steps > steps
     disk.restart(power_cut=True)
     assert manager_on(disk).directories[0].high_watermarks == marks
+
+
+def test_logs_that_nobody_has_written_to_end_without_a_call_each_and_as_cleanly() -> None:
+    disk = new_disk()
+    manager = manager_on(disk)
+    filled(disk, manager)
+    manager.close({})
+    manager = manager_on(disk)
+    manager.load_all(lambda topic: config_of())
+    written = manager.logs[TopicPartition("t", 7)]
+    append(written, b"one more")
+    disk.calls.clear()
+    manager.close({})
+    assert calls_of(disk) < LOGS
+    disk.restart(power_cut=True)
+    manager = manager_on(disk)
+    assert manager.last_shutdown is Shutdown.CLEAN
+    for at, log in manager.load_all(lambda topic: config_of()).items():
+        assert log.recovery_point == log.log_end_offset == (2 if at.partition == 7 else 1)
+        assert len(read_all(log)) == log.log_end_offset
