@@ -15,6 +15,7 @@ TIMEOUT_MS = 5_000
 def dying(connections: int) -> tuple[int, threading.Thread]:
     """A listener that ends so many connections without a word, and then is gone itself."""
     listener = socket.create_server(("127.0.0.1", 0))
+    port: int = listener.getsockname()[1]
 
     def die() -> None:
         for _ in range(connections):
@@ -23,7 +24,7 @@ def dying(connections: int) -> tuple[int, threading.Thread]:
 
     thread = threading.Thread(target=die)
     thread.start()
-    return listener.getsockname()[1], thread
+    return port, thread
 
 
 @pytest.mark.parametrize("connections", [0, 1, 2, 3])
