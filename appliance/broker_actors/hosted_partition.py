@@ -474,12 +474,14 @@ class HostedPartition:
         if self.is_leader:
             self.records_in += end - self.log_end_offset
         self.log_end_offset = end
-        if self.acks_wait_for_flush:
+        if self.config.flush_messages == 1:
             self._flush()
         elif self.leader is not None:
             high_watermark = self.leader.appended(end)
             if high_watermark > self.high_watermark:
-                self._advance(high_watermark)
+                self.high_watermark = high_watermark
+                if self.acks:
+                    self.acks.advanced(high_watermark)
         elif self.follower is not None:
             self.high_watermark = self.follower.appended(end)
         if self._staged_internal:

@@ -180,7 +180,8 @@ class PartitionHost:
             if hosted.dirty:
                 self._write(hosted)
         for hosted in dirty:
-            hosted.wake()
+            if hosted.waiters or hosted.followed_by:
+                hosted.wake()
 
     def advanced(self, hosted: HostedPartition) -> None:
         """Followers have moved the high watermark: readers look again at the end of the tick."""

@@ -64,6 +64,7 @@ class Connection:
         "closed",
         "fast",
         "fast_fetch",
+        "fast_many",
         "held",
         "host",
         "last_active_ms",
@@ -86,8 +87,10 @@ class Connection:
         """Whether the connection is on the tick's list."""
         self.fast: Any = None
         """What the raw handler of Produce remembers of this connection's last request."""
+        self.fast_many: Any = None
+        """The same for requests with several partitions."""
         self.fast_fetch: Any = None
-        """The same for Fetch."""
+        """What that of Fetch remembers."""
         self.without_lease = False
         """A follower's: answered also while the server holds answers back."""
         self.last_active_ms = server.now_ms

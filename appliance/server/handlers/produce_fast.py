@@ -2,8 +2,9 @@
 
 Requests of one connection resemble each other: between the correlation id and the partition index stand the client id,
 acks, timeout and topic, the same bytes each time. They are compared as a whole with those of the last request; what is
-left to read is the partition index, the batch and the tags behind it. Whatever is not ordinary (another shape, an
-error, a topic with special wishes) takes the long way of `produce`, which gives it its answer.
+left to read is the partition index, the batch and the tags behind it. Requests with several partitions have a short way
+of their own (`produce_many`). Whatever is not ordinary (another shape, an error, a topic with special wishes) takes the
+long way of `produce`, which gives it its answer.
 
 ```
  0  i32 size, i16 api_key, i16 api_version, i32 correlation_id
@@ -28,13 +29,16 @@ from appliance.server.connection import Connection, LateAnswer
 from appliance.server.context import Broker, Topic
 from appliance.server.dispatcher import RawHandler
 from appliance.server.handlers.produce import wait_for_commit
+from appliance.server.handlers.produce_many import (
+    BODY_AT,
+    FIRST_VERSION,
+    FLEXIBLE_SINCE,
+    TOPIC_IDS_SINCE,
+    many_produce,
+    parse_head,
+)
 from appliance.server.requests import Pending
 
-FIRST_VERSION = 5
-FLEXIBLE_SINCE = 9
-TOPIC_IDS_SINCE = 13
-
-_BODY_AT = 12
 _unpack_index_and_size = struct.Struct(">ii").unpack_from
 _unpack_index = struct.Struct(">i").unpack_from
 _unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
@@ -63,7 +67,7 @@ class Shape:
     def __init__(self, version: int, prefix: bytes, acks: int, timeout_ms: int, topic: Topic, topic_bytes: bytes):
         self.version = version
         self.prefix = prefix
-        self.records_at = _BODY_AT + len(prefix)
+        self.records_at = BODY_AT + len(prefix)
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.topic = topic
@@ -87,6 +91,7 @@ def fast_produce(broker: Broker) -> RawHandler:
     """The raw handler of Produce for this broker."""
     partitions = broker.partitions
     header_class = BatchHeader
+    many = many_produce(broker)
 
     def produce(connection: Connection, position: int, frame_end: int, version: int, correlation_id: int) -> bool:
         buffer = connection.buffer
@@ -95,11 +100,13 @@ def fast_produce(broker: Broker) -> RawHandler:
             shape is None
             or shape.version != version
             or shape.generation != partitions.generation
-            or not buffer.startswith(shape.prefix, position + _BODY_AT)
+            or not buffer.startswith(shape.prefix, position + BODY_AT)
         ):
-            shape = connection.fast = _learn(broker, buffer, position, frame_end, version)
+            shape = _learn(broker, buffer, position, frame_end, version)
             if shape is None:
-                return False
+                # The shape that is known stays: small requests of one partition come between those of several.
+                return many(connection, position, frame_end, version, correlation_id)
+            connection.fast = shape
         at = position + shape.records_at
         if shape.flexible:
             if frame_end - at < 8 + HEADER_BYTES:
@@ -204,7 +211,7 @@ def _learn(broker: Broker, buffer: bytearray, position: int, frame_end: int, ver
     if version < FIRST_VERSION or version > TOPIC_IDS_SINCE:
         return None
     try:
-        shape = _parse(broker, memoryview(buffer)[:frame_end], position + _BODY_AT, version)
+        shape = _parse(broker, memoryview(buffer)[:frame_end], position + BODY_AT, version)
     except (struct.error, IndexError, UnicodeDecodeError):
         return None
     if shape is not None:
@@ -213,23 +220,11 @@ def _learn(broker: Broker, buffer: bytearray, position: int, frame_end: int, ver
 
 
 def _parse(broker: Broker, view: memoryview, start: int, version: int) -> Shape | None:
-    at = start
     flexible = version >= FLEXIBLE_SINCE
-    (name_length,) = struct.unpack_from(">h", view, at)
-    at += 2 + max(0, name_length)
-    if flexible:
-        if view[at] or view[at + 1]:
-            # Tags in the header, or a transactional id.
-            return None
-        at += 2
-    else:
-        if struct.unpack_from(">h", view, at)[0] != -1:
-            return None
-        at += 2
-    acks, timeout_ms = struct.unpack_from(">hi", view, at)
-    at += 6
-    if not -1 <= acks <= 1:
+    head = parse_head(view, start, version)
+    if head is None:
         return None
+    at, acks, timeout_ms = head
     topic: Any
     if flexible:
         if view[at] != 2:

@@ -39,13 +39,13 @@ BUDGETS = {
     # recv, writev, send; the calls are readable → frames → raw produce → append → stage, then the tick: hook → write →
     # advance → wake, end of tick → late answer → send. Nine of them ask for lease and clocks and count the loop's lag,
     # once a tick.
-    "produce": Budget(calls=31.2, system_calls=3),
+    "produce": Budget(calls=28.2, system_calls=3),
     # Eight requests in one segment: one recv, one writev, one send.
-    "produce, 8 in flight": Budget(calls=7.72, system_calls=0.375),
+    "produce, 8 in flight": Budget(calls=7.33, system_calls=0.375),
     # The same with a producer id: its state is checked and kept.
-    "produce, idempotent": Budget(calls=33.2, system_calls=3),
-    # The long way: decoded, and checked partition by partition. 50 writev; recv and send.
-    "produce, 50 partitions": Budget(calls=1847, system_calls=52),
+    "produce, idempotent": Budget(calls=30.2, system_calls=3),
+    # Thirteen calls for each partition: check, append, stage, and those of its write. 50 writev; recv and send.
+    "produce, 50 partitions": Budget(calls=643, system_calls=52),
     # The short way: recv, preadv to find the batch and of the small piece, send.
     "fetch, small": Budget(calls=42, system_calls=4),
     # recv; preadv to find the batch's end and to see that the pages are cached; send with MSG_MORE, sendfile.
