@@ -28,7 +28,7 @@ from tests.support.replicated import ReplicatedCluster, until
 
 LEASE_S = 2.5
 """`broker.lease.ms` and its margin: what is away for longer is taken for dead."""
-PROGRESS_TIMEOUT_S = 60.0
+PROGRESS_TIMEOUT_S = 120.0
 # Many rolls, and flushes all the time.
 TOPIC_CONFIGS = {
     "min.insync.replicas": "2",
