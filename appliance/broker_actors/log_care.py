@@ -20,7 +20,7 @@ from appliance.broker_actors.partition_host import PartitionHost
 from appliance.log.damage import DamagedRange, damaged_ranges
 from appliance.log.errors import LogWriteFailed
 from appliance.log.flush import Flush
-from appliance.log.log_manager import LogManager
+from appliance.log.log_manager import LogManager, parse_folder_name
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +33,10 @@ WRITEBACK_INTERVAL_MS = 50
 """How often the kernel is told of pages to write early: at 1 GB/s, 50 MB gather."""
 FLUSHES_PER_ROUND_MAX = 100
 """Logs that are flushed in one round; the others have their turn in the next."""
-FLUSH_LOOKS_MAX = 2_000
-"""Logs that are asked each time; where there are more, they take turns. One whose topic has `flush.ms` or
-`flush.messages` is asked each time."""
+FLUSH_LOOKS_MIN = 100
+FLUSH_ROUND_LOOKS = 60
+"""Who is asked each time whether it wants a flush: a log of a topic that has `flush.ms` or `flush.messages`, and one
+that has rolled. Of the others a sixtieth, and at least a hundred."""
 SELDOM_FLUSHED_MS = 3_600_000
 """With a `flush.ms` from here on, some seconds more or less do not matter."""
 PARTITIONS_PER_SLICE = 500
@@ -60,6 +61,9 @@ class LogCare:
         self._background = background
         self._busy: set[str] = set()
         self._flush_round: deque[HostedPartition] = deque()
+        self._flush_looks = FLUSH_LOOKS_MIN
+        self._rolled: dict[HostedPartition, None] = {}
+        """Of these a closed segment waits for its flush."""
         self._closed = False
 
     def start(self) -> None:
@@ -126,6 +130,7 @@ class LogCare:
                 # A flush stores indexes, for which there is no room.
                 continue
             if not hosted.log.flush_due(now_ms):
+                self._rolled.pop(hosted, None)
                 continue
             try:
                 # The active segment is flushed only where the topic asks for it; closed ones always, once.
@@ -145,12 +150,31 @@ class LogCare:
         for topic in list(self._partitions.by_id.values()):
             if _asks_for_flushes(next(iter(topic.partitions.values())).config):
                 yield from list(topic.partitions.values())
+        self._note_rolled()
+        for hosted in list(self._rolled):
+            if self._is_here(hosted):
+                yield hosted
+            else:
+                del self._rolled[hosted]
         if not self._flush_round:
             self._flush_round.extend(self._partitions)
-        for _ in range(min(FLUSH_LOOKS_MAX, len(self._flush_round))):
+            self._flush_looks = max(FLUSH_LOOKS_MIN, len(self._flush_round) // FLUSH_ROUND_LOOKS)
+        for _ in range(min(self._flush_looks, len(self._flush_round))):
             hosted = self._flush_round.popleft()
-            if self._is_here(hosted) and not _asks_for_flushes(hosted.config):
+            if hosted not in self._rolled and self._is_here(hosted) and not _asks_for_flushes(hosted.config):
                 yield hosted
+
+    def _note_rolled(self) -> None:
+        rolled = self._logs.files.rolled
+        for _ in range(len(rolled)):
+            folder = rolled.popleft()
+            at = parse_folder_name(folder.name)
+            hosted = self._partitions.get(*at) if at is not None else None
+            if hosted is None:
+                # Still being opened, or gone: if it comes, its turn does too.
+                continue
+            if hosted.log.directory == folder:
+                self._rolled[hosted] = None
 
     def _flushed(self, results: list[tuple[HostedPartition, Flush, OSError | None]] | Exception) -> None:
         if isinstance(results, Exception):

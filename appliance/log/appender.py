@@ -298,6 +298,7 @@ class Appender:
             segment.next_offset = roll.following.base_offset
             segment.max_timestamp, segment.max_timestamp_offset = roll.max_timestamp, roll.max_timestamp_offset
             segment.close_for_appends()
+            self._files.rolled.append(self.directory)
             self.segments.append(roll.following)
             self._pending_snapshots[roll.following.base_offset] = roll.producers
             self._file_created = True
@@ -384,6 +385,7 @@ class Appender:
         self._file_created = True
         if self.segments:
             self.segments[-1].close_for_appends()
+            self._files.rolled.append(self.directory)
         self.segments.append(segment)
         return segment
 

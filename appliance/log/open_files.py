@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 OPEN_SEGMENTS_MAX = 4_096
 """Descriptors that logs hold at once; more only while that many slices are on their way to clients."""
 _OPEN_SEGMENTS_MIN = 64
+ROLLED_MAX = 10_000
+"""Logs that have rolled and whose flush nobody has looked for yet; of more, the flush comes in its turn."""
 LOADED_INDEXES_MAX_BYTES = 64 << 20
 """Indexes of closed segments that are kept in memory after a read."""
 DELETED_SUFFIX = ".deleted"
@@ -57,6 +59,8 @@ class OpenFiles:
         """More are open than should be, because they were retained."""
         self.writeback = WriteBack()
         self.damage = DamageBook()
+        self.rolled: deque[Path] = deque(maxlen=ROLLED_MAX)
+        """Folders of logs of which a segment was closed for appends: it waits for a flush. Any thread appends."""
         self._open: OrderedDict[Segment, None] = OrderedDict()
         self._indexed: deque[Segment] = deque()
         self._index_bytes = 0

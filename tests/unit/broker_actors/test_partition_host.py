@@ -360,7 +360,7 @@ def test_partitions_serve_while_others_are_still_being_opened(tmp_path: Path) ->
 
 
 def test_many_logs_take_turns_to_be_asked_for_a_flush(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_care, "FLUSH_LOOKS_MAX", 10)
+    monkeypatch.setattr(log_care, "FLUSH_LOOKS_MIN", 10)
     care = LogCare(world.host, world.logs, world.config, world.clock, world.background)
     care.start()
     world.create(30)
@@ -368,9 +368,28 @@ def test_many_logs_take_turns_to_be_asked_for_a_flush(world: World, monkeypatch:
         append(world.partition(number))
         world.host.end_of_tick()
         world.partition(number).log.roll(world.clock.now_ms())
+    # As if they had rolled in an earlier life.
+    world.logs.files.rolled.clear()
     for flushed in (10, 20, 30):
         world.background.advance(FLUSH_LOOK_INTERVAL_MS)
         assert sum(hosted.log.recovery_point for hosted in world.host) == flushed
+
+
+def test_one_that_has_rolled_is_asked_at_once_however_many_there_are(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_care, "FLUSH_LOOKS_MIN", 1)
+    care = LogCare(world.host, world.logs, world.config, world.clock, world.background)
+    care.start()
+    world.create(30)
+    for number in (17, 29):
+        append(world.partition(number))
+        world.host.end_of_tick()
+        world.partition(number).log.roll(world.clock.now_ms())
+    world.background.advance(FLUSH_LOOK_INTERVAL_MS)
+    assert {hosted.partition for hosted in world.host if hosted.log.recovery_point} == {17, 29}
+    world.background.advance(FLUSH_LOOK_INTERVAL_MS)
+    assert not care._rolled
 
 
 def test_logs_that_no_topic_owns_are_put_away(tmp_path: Path) -> None:
