@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from confluent_kafka import ElectionType, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AclBindingFilter,
@@ -16,7 +14,6 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from kafka import KafkaProducer
 
 from tests.support.compat import AGAINST_KAFKA, PATIENCE_S, Server, wait_until
 
@@ -24,32 +21,6 @@ pytestmark = [
     pytest.mark.xdist_group("compat"),
     pytest.mark.skipif(AGAINST_KAFKA, reason="Apache Kafka serves all of this"),
 ]
-
-
-def test_transactions_are_refused_to_kafka_python(server: Server) -> None:
-    producer = KafkaProducer(bootstrap_servers=server.bootstrap_servers, transactional_id="t")
-    with pytest.raises(Exception, match="UnsupportedVersion"):
-        producer.init_transactions()
-    producer.close(timeout=0)
-
-
-def test_transactions_are_refused_to_aiokafka(server: Server) -> None:
-    async def start() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=server.bootstrap_servers, transactional_id="t")
-        try:
-            await producer.start()
-        finally:
-            await producer.stop()
-
-    with pytest.raises(Exception, match="UnsupportedVersion"):
-        asyncio.run(start())
-
-
-def test_librdkafka_gives_transactions_up_when_its_time_is_over(server: Server) -> None:
-    """It tries again after every error but a refused authorization."""
-    producer = Producer({"bootstrap.servers": server.bootstrap_servers, "transactional.id": "t"})
-    with pytest.raises(KafkaException, match="_TIMED_OUT"):
-        producer.init_transactions(1)
 
 
 def test_administration_of_security_and_leaders_is_unsupported(server: Server) -> None:

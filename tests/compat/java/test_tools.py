@@ -19,7 +19,8 @@ SERVED = {
     "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups", "ListGroups", "ApiVersions", "CreateTopics",
     "DeleteTopics", "DeleteRecords", "InitProducerId", "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs",
     "DescribeLogDirs", "CreatePartitions", "DeleteGroups", "IncrementalAlterConfigs", "OffsetDelete",
-    "DescribeCluster", "DescribeProducers", "DescribeTopicPartitions",
+    "DescribeCluster", "DescribeProducers", "DescribeTopicPartitions", "AddPartitionsToTxn", "AddOffsetsToTxn",
+    "EndTxn", "WriteTxnMarkers", "TxnOffsetCommit", "DescribeTransactions", "ListTransactions",
 }
 # fmt: on
 

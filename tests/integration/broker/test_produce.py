@@ -225,9 +225,9 @@ def test_a_gap_and_an_old_epoch_are_refused(connection: Connection, version: int
     assert list_offset(connection, topic, -1).offset == 2
 
 
-def test_a_transactional_id_is_refused_for_now(connection: Connection) -> None:
-    response = connection.call(InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1_000))
-    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+def test_an_empty_transactional_id_is_refused(connection: Connection) -> None:
+    response = connection.call(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1_000))
+    assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
