@@ -260,5 +260,16 @@ def last_end_at_most(disk: Disk, descriptor: int, position: int, end: int, limit
     return position
 
 
+def base_offset_at(disk: Disk, descriptor: int, position: int, end: int) -> int:
+    """The base offset of the batch that begins at `position`. Raises CorruptBatch: none does."""
+    start = disk.pread(descriptor, _START_BYTES, position)
+    if len(start) < _START_BYTES:
+        raise CorruptBatch(f"{end - position} bytes at position {position}: no batch")
+    base_offset, length, _, magic, _, _, _ = _unpack_start(start, 0)
+    if magic != MAGIC or length < _SMALLEST_LENGTH or length + LENGTH_END > end - position:
+        raise _no_batch(position, length, magic, end)
+    return int(base_offset)
+
+
 def _no_batch(position: int, length: int, magic: int, end: int) -> CorruptBatch:
     return CorruptBatch(f"no whole batch at position {position} of {end}: length {length}, magic {magic}")

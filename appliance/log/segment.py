@@ -23,7 +23,7 @@ from appliance.log.indexes import (
     aborted_to_bytes,
 )
 from appliance.log.open_files import OpenFiles, SegmentGone
-from appliance.log.scan import find_batch, last_end_at_most, walk_batches, walk_headers
+from appliance.log.scan import base_offset_at, find_batch, last_end_at_most, walk_batches, walk_headers
 from appliance.records.batch import BatchHeader
 from appliance.records.errors import CorruptBatch
 
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 NO_TIMESTAMP = -1
 _UNINDEXED_INTERVALS_MAX = 64
+INDEXED_CUT_MIN_BYTES = 262_144
+"""A slice that is longer may end at an index entry, which costs it about as much as stands between two of them."""
 KNOWN_BOUNDARIES_MAX = 128
 """Batch boundaries that a segment remembers, so that readers who follow the end need no walk over headers."""
 
@@ -429,7 +431,7 @@ class Segment:
     def end_of_slice(self, position: int, limit: int, end: int, min_one_batch: bool, pages: Pages | None = None) -> int:
         """The last batch end in [position, end] that is not above `limit`; with `min_one_batch` at least the first's.
 
-        `position` and `end` are batch boundaries.
+        Of a long slice not the last, but one that the index knows. `position` and `end` are batch boundaries.
 
         Raises:
             CorruptBatch: the way there leads over damage.
@@ -443,6 +445,10 @@ class Segment:
         descriptor = self.open()
         disk = cast("Disk", pages or self.disk)
         start = max(position, self.index.position_at_most(limit))
+        if start - position >= INDEXED_CUT_MIN_BYTES:
+            # An index entry stands close enough below the limit. The reader comes next for the batch that begins there.
+            self.remember_boundary(base_offset_at(disk, descriptor, start, end), start)
+            return start
         cut = last_end_at_most(disk, descriptor, start, end, limit)
         if cut == position and min_one_batch:
             _, size = find_batch(disk, descriptor, position, end, -1)

@@ -256,3 +256,19 @@ def test_loaded_indexes_are_bounded(disk: FaultDisk) -> None:
     loaded = [segment for segment in log.segments[:-1] if segment._index is not None]
     assert sum(segment.counted_index_bytes or 0 for segment in loaded) <= 64
     assert [record.value for record in read_all(log)] == values
+
+
+def test_a_long_slice_ends_where_the_index_knows_a_batch_and_the_reader_goes_on_there(disk: FaultDisk) -> None:
+    log = open_log(DATA, config_of(segment_bytes=1 << 21, index_interval_bytes=4_096), disk=disk)
+    for number in range(900):
+        append(log, b"%06d" % number * 160, timestamp=START_MS + number)
+    size, at, found = log.segments[0].size_bytes // 900, 0, 0
+    while at < 900:
+        offsets = offsets_read(log, at, 300_000, 900)
+        assert offsets == list(range(at, at + len(offsets)))
+        at += len(offsets)
+        if at < 900:
+            assert 300_000 - 4_096 - 2 * size < len(offsets) * size <= 300_000
+            assert log.segments[0].boundaries[at] == at * size
+            found += 1
+    assert found >= 2
