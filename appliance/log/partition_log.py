@@ -17,7 +17,7 @@ from pathlib import Path
 
 from appliance.base.clock import Clock
 from appliance.base.config import TopicConfig
-from appliance.base.disk import Disk
+from appliance.base.disk import Disk, Pages
 from appliance.base.errors import invariant
 from appliance.base.ids import TopicPartition
 from appliance.base.randomness import Randomness, SystemRandomness
@@ -255,7 +255,9 @@ class PartitionLog(CutLog):
 
     # Reading
 
-    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> LogSlice | None:
+    def read(
+        self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True, pages: Pages | None = None
+    ) -> LogSlice | None:
         """Whole batches from the one that holds `offset` on, none at or above `max_offset`, from one segment.
 
         None when nothing is there yet. Retain the slice before the loop goes on.
@@ -263,15 +265,15 @@ class PartitionLog(CutLog):
         Raises:
             OffsetOutOfRange: below the local log start, or above the log end.
             CorruptBatch: damage on the way.
+            WouldWait: with `pages`, if the disk has to be read to find the batches.
         """
         end_offset = self.log_end_offset
         if offset > end_offset or offset < self.local_log_start_offset:
             raise OffsetOutOfRange(offset, self.local_log_start_offset, end_offset)
         if offset >= max_offset:
             return None
-        return reading.read_slice(
-            self.segments, offset, max_bytes, max_offset if max_offset < end_offset else end_offset, min_one_batch
-        )
+        end = max_offset if max_offset < end_offset else end_offset
+        return reading.read_slice(self.segments, offset, max_bytes, end, min_one_batch, pages)
 
     def batches(self, from_offset: int, end_offset: int | None = None) -> Iterator[memoryview]:
         """Whole batches from the one that holds `from_offset` on, crc checked, up to the present log end.

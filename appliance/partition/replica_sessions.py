@@ -36,6 +36,7 @@ class Followed:
         "told_high_watermark",
         "told_log_start_offset",
         "told_tiered_end",
+        "warmed_offset",
     )
 
     def __init__(self, session: ReplicaSession, key: ReplicaKey) -> None:
@@ -54,6 +55,8 @@ class Followed:
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
         self.told_tiered_end = -1
+        self.warmed_offset = -1
+        """What stands from there on was read from the disk for it."""
 
     def is_healthy(self, leader_epoch: int, since_ms: int) -> bool:
         """Whether the follower has fetched here in this epoch, on an answer that left after `since_ms` (B8)."""

@@ -6,6 +6,8 @@
   counts as an acknowledgement of all before its offset.
 - Followers read to the log end, and are answered without a lease.
 - A fetch costs what it names and what has changed, not what its session follows.
+- What is not in the page cache is read by a helper thread first. Where even its place is not known, it comes with the
+  next answer.
 v15 replica id and epoch in a tagged field (KIP-903) · v17 · v18
 """
 
@@ -15,6 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from appliance.base.disk import WouldWait
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.partition.fetch_plan import ByteBudget
 from appliance.partition.fetch_position import judge
@@ -22,7 +25,7 @@ from appliance.partition.replica_sessions import Followed, ReplicaSession, Repli
 from appliance.server.context import Broker, ReplicatedPartition
 from appliance.server.handlers.fetch_answer import encode_with_ranges
 from appliance.server.handlers.read_replica import selects_by_rack
-from appliance.server.page_cache import is_cached, read_if_cached, warm
+from appliance.server.page_cache import CACHED_PAGES, is_cached, read_if_cached, warm
 from appliance.server.requests import FileRange, Pending, Request
 from appliance.wire.messages.fetch import (
     EpochEndOffset,
@@ -87,6 +90,8 @@ class ReplicaFetch:
         self._cancel_timer: Callable[[], None] = _nothing
         self._topics: dict[object, FetchableTopicResponse] = {}
         self._ranges: list[FileRange] = []
+        self._cold: dict[Followed, tuple[ReplicatedPartition, int, int]] = {}
+        """Where the disk has to be read to find the batches: partition, offset, bytes."""
         self._bytes = 0
         self._urgent = False
 
@@ -177,6 +182,9 @@ class ReplicaFetch:
             try:
                 if self._read_one(followed, budget):
                     del session.ready[followed]
+            except WouldWait:
+                hosted = cast(ReplicatedPartition, followed.hosted)
+                self._cold[followed] = (hosted, followed.fetch_offset, budget.share(followed.max_bytes))
             except KafkaError as error:
                 self._fail(followed, error.code)
             except OSError as error:
@@ -196,7 +204,9 @@ class ReplicaFetch:
             share = budget.share(followed.max_bytes)
             if not share and not budget.nothing_yet:
                 return False
-            found = hosted.log.read(offset, share, hosted.log_end_offset, min_one_batch=budget.nothing_yet)
+            # Whatever a helper has just read is read here, at worst slowly: a follower must get on.
+            pages = None if followed.warmed_offset == offset else CACHED_PAGES
+            found = hosted.log.read(offset, share, hosted.log_end_offset, budget.nothing_yet, pages)
             if found is not None and found.length:
                 data = self._data(followed)
                 descriptor = found.file_descriptor
@@ -252,7 +262,7 @@ class ReplicaFetch:
         self._urgent = True
 
     def _is_enough(self) -> bool:
-        return self._urgent or self._bytes >= max(1, self._body.min_bytes)
+        return self._urgent or bool(self._cold) or self._bytes >= max(1, self._body.min_bytes)
 
     # Waiting and answering
 
@@ -292,14 +302,19 @@ class ReplicaFetch:
         for followed in list(self._session.news):
             self._data(followed)
         cold = [one for one in self._ranges if not is_cached(one.file_descriptor, one.position, one.length)]
-        if not cold:
+        if not cold and not self._cold:
             self._answer()
             return
         pieces = [(each.file_descriptor, each.position, each.length) for each in cold]
+        unknown = list(self._cold.values())
+        for followed, (_, offset, _) in self._cold.items():
+            followed.warmed_offset = offset
 
         def work() -> None:
             for piece in pieces:
                 warm(*piece)
+            for hosted, offset, share in unknown:
+                _find_and_warm(hosted, offset, share)
 
         # Whatever came of it: the answer can be sent, at worst slowly.
         self._broker.background.run(work, lambda _: self._answer())
@@ -313,6 +328,21 @@ class ReplicaFetch:
         self._pending.answer_items(
             encode_with_ranges(response, self._request.api_version, self._request.correlation_id)
         )
+
+
+def _find_and_warm(hosted: ReplicatedPartition, offset: int, max_bytes: int) -> None:
+    """Runs in a helper thread."""
+    try:
+        found = hosted.log.read(offset, max_bytes, hosted.log_end_offset)
+        if found is not None:
+            found.retain()
+            try:
+                warm(found.file_descriptor, found.position, found.length)
+            finally:
+                found.release()
+    except (KafkaError, OSError) as error:
+        # The loop comes to the same place and answers for it.
+        _log.info("warming partition %d of %s: %s", hosted.partition, hosted.topic, error)
 
 
 def _take(followed: Followed, wanted: FetchPartition) -> None:
