@@ -46,6 +46,10 @@ class AckPurgatory:
         """
         self._waiting.append((required_offset, waiter))
 
+    def waiters(self) -> list[AckWaiter]:
+        """All of them, in the order of the log."""
+        return [waiter for _, waiter in self._waiting]
+
     def advanced(self, high_watermark: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= high_watermark:

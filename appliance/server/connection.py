@@ -492,7 +492,7 @@ class Connection:
         self._unsent.clear()
         answers, self.answers = self.answers, []
         for answer in answers:
-            if type(answer) is Pending:
+            if isinstance(answer, Pending):
                 if answer.items is not None:
                     _release(answer.items)
                 answer.connection_closed()

@@ -29,6 +29,7 @@ from appliance.server.connection import Connection, LateAnswer
 from appliance.server.context import Broker, Topic
 from appliance.server.dispatcher import RawHandler
 from appliance.server.handlers.produce import wait_for_commit
+from appliance.server.handlers.produce_commit import CommitWaits
 from appliance.server.handlers.produce_many import (
     BODY_AT,
     FIRST_VERSION,
@@ -62,7 +63,10 @@ class Shape:
         "timeout_ms",
         "topic",
         "version",
+        "waits",
     )
+
+    waits: CommitWaits
 
     def __init__(self, version: int, prefix: bytes, acks: int, timeout_ms: int, topic: Topic, topic_bytes: bytes):
         self.version = version
@@ -92,6 +96,7 @@ def fast_produce(broker: Broker) -> RawHandler:
     partitions = broker.partitions
     header_class = BatchHeader
     many = many_produce(broker)
+    waits = CommitWaits(broker)
 
     def produce(connection: Connection, position: int, frame_end: int, version: int, correlation_id: int) -> bool:
         buffer = connection.buffer
@@ -106,6 +111,7 @@ def fast_produce(broker: Broker) -> RawHandler:
             if shape is None:
                 # The shape that is known stays: small requests of one partition come between those of several.
                 return many(connection, position, frame_end, version, correlation_id)
+            shape.waits = waits
             connection.fast = shape
         at = position + shape.records_at
         if shape.flexible:
@@ -184,6 +190,8 @@ def _after_write(connection: Connection, late: LateAnswer) -> bytes | Pending:
     shape: Shape
     _, shape, correlation_id, index, base_offset, required_offset, hosted = late
     if required_offset > hosted.high_watermark and (shape.acks != 1 or required_offset > hosted.log_end_offset):
+        if required_offset <= hosted.log_end_offset and hosted.leader is not None and not hosted.acks_wait_for_flush:
+            return shape.waits.wait(connection, shape, correlation_id, hosted, index, base_offset, required_offset)
         topic = shape.topic
         return wait_for_commit(
             connection,
