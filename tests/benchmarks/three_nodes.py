@@ -23,7 +23,7 @@ from appliance.wire.messages.metadata import MetadataRequest, MetadataRequestTop
 from tests.benchmarks.servers import BenchmarkedServer, cpu_seconds_of, free_port, memory_bytes_of
 from tests.support.broker_process import PartProcess
 from tests.support.fault_proxy import FaultProxy
-from tests.support.kafka_peer import KafkaPeer
+from tests.support.kafka_peer import KafkaPeer, brokers_in_metadata
 from tests.support.moto_server import CREDENTIALS, MotoServer
 
 NODES = (1, 2, 3)
@@ -220,6 +220,7 @@ class KafkaNodes(ThreeNodes):
         self.ports = {node: free_port() for node in NODES}
         voting = {node: free_port() for node in NODES}
         self._nodes: dict[int, KafkaPeer] = {}
+        self._threads = ThreadPoolExecutor(len(NODES))
         for node in NODES:
             values = {
                 "node.id": str(node),
@@ -238,9 +239,13 @@ class KafkaNodes(ThreeNodes):
             )
 
     def start(self) -> None:
-        with ThreadPoolExecutor(len(NODES)) as pool:
-            # Nobody answers before a majority is there.
-            list(pool.map(lambda peer: peer.start(), self._nodes.values()))
+        # Nobody answers before a majority is there. Each process ends with the thread that started it, so they stay.
+        list(self._threads.map(lambda peer: peer.start(), self._nodes.values()))
+        deadline = time.monotonic() + WAIT_S
+        while any(brokers_in_metadata(HOST, port) < len(NODES) for port in self.ports.values()):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the three nodes do not know each other")
+            time.sleep(0.1)
 
     def kill(self, node: int) -> None:
         self._nodes[node].kill()
@@ -264,3 +269,4 @@ class KafkaNodes(ThreeNodes):
     def stop(self) -> None:
         for peer in self._nodes.values():
             peer.stop()
+        self._threads.shutdown()
