@@ -141,6 +141,9 @@ class KafkaPython(Load):
             max_in_flight_requests_per_connection=1,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
             reconnect_backoff_max_ms=500,
+            # It never goes back to the bootstrap servers: one that learned of a single broker while the others were away
+            # would wait for that one for five minutes.
+            metadata_max_age_ms=1_000,
         )
 
         def send(number: int, value: bytes) -> None:
