@@ -32,7 +32,10 @@ def is_open(state: ProducerState, producer_id: int, producer_epoch: int) -> bool
 def check_marker(
     state: ProducerState, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
 ) -> ErrorCode | None:
-    """Whether a marker may be appended: None if so, NONE if it stands there already, else the code to answer."""
+    """Whether a marker may be appended: None if so, else the code to answer.
+
+    One that stands there already is appended again: it may have failed the first time after it was written.
+    """
     known = state.entry_of(producer_id)
     if known is None:
         return None
@@ -40,7 +43,8 @@ def check_marker(
         return ErrorCode.TRANSACTION_COORDINATOR_FENCED
     if producer_epoch < known.epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if transaction_version >= NEW_EPOCH_AT_END and producer_epoch == known.epoch:
-        # Sent again; or late, when the next transaction is open already.
-        return ErrorCode.NONE if known.transaction_first_offset < 0 else ErrorCode.INVALID_PRODUCER_EPOCH
+    is_late = producer_epoch == known.epoch and known.transaction_first_offset >= 0
+    if is_late and transaction_version >= NEW_EPOCH_AT_END:
+        # The transaction that is open here is the next one.
+        return ErrorCode.INVALID_PRODUCER_EPOCH
     return None
