@@ -47,23 +47,29 @@ class Clients:
         self.world = world
         self.process = Process(world, "x", world.clocks["x"])
         self.on = True
+        self.pause_ms = (100, 500)
+        """Between the requests of a client."""
+        self.partitions: tuple[tuple[str, int], ...] = PARTITIONS
+        self.impatient = 1
+        """Producers with acks=1 and readers for each partition; each waits for its own answers only."""
         self.ends: dict[tuple[uuid.UUID, int], int] = {}
         """Where logs ended, as far as anybody was told."""
         self._blocks: dict[int, None] = {}
 
     def start(self) -> None:
         self._keep_topics()
-        for topic, partition in PARTITIONS:
-            for acks in (-1, -1, 1):
+        for topic, partition in self.partitions:
+            for acks in (-1, -1, *(1,) * self.impatient):
                 Producer(self, topic, partition, acks).start()
-            Reader(self, topic, partition).start()
+            for _ in range(self.impatient):
+                Reader(self, topic, partition).start()
         self.process.later(self.world.random.randrange(3_000, 6_000), self._delete)
 
     def stop(self) -> None:
         self.on = False
 
     def later(self, action: Callable[[], None]) -> None:
-        self.process.later(self.world.random.randrange(100, 500), action)
+        self.process.later(self.world.random.randrange(*self.pause_ms), action)
 
     def some_broker(self) -> Any:
         process = self.world.brokers.get(self.world.random.choice(self.world.broker_ids))
@@ -74,14 +80,14 @@ class Clients:
     def _keep_topics(self) -> None:
         self.process.later(LOOK_MS, self._keep_topics)
         image, broker = self.world.checks.image, self.some_broker()
-        missing = [topic for topic in dict.fromkeys(topic for topic, _ in PARTITIONS) if topic not in image.topics]
+        missing = [topic for topic in dict.fromkeys(topic for topic, _ in self.partitions) if topic not in image.topics]
         if broker is None or len(image.live_brokers()) < 3 or not missing:
             return
         request = CreateTopicsRequest(timeout_ms=REQUEST_MS, topics=[self._topic(topic) for topic in missing])
         broker.later(0, lambda: broker.broker.controller.call(request, lambda answer: None, timeout_ms=REQUEST_MS))
 
     def _topic(self, name: str) -> CreatableTopic:
-        count = sum(topic == name for topic, _ in PARTITIONS)
+        count = sum(topic == name for topic, _ in self.partitions)
         configs = [CreatableTopicConfig(name="remote.storage.enable", value="false")]
         if name == LOSSY:
             configs.append(CreatableTopicConfig(name="unclean.leader.election.enable", value="true"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from appliance.base.config import BrokerConfig
 from appliance.base.processes import ControllerSettings, ProcessHandle
 from appliance.base.randomness import SeededRandomness
 from appliance.broker_actors.commit_pump import CommitPump
@@ -15,9 +14,6 @@ from appliance.broker_actors.metadata_feed import MetadataFeed
 from appliance.broker_actors.metadata_store import MetadataStore
 from appliance.broker_actors.takeover import Takeover
 from appliance.controller.commits import Commit
-from appliance.controller.decisions import Rules
-from appliance.controller.image import MetadataImage
-from appliance.controller.liveness import BrokerLiveness, LeaseTimers
 from appliance.controller.metadata_log import MetadataLog
 from tests.support.cluster_wire import Background, Clock, Process, Server, StoreBackground
 
@@ -47,6 +43,15 @@ class ControllerProcess(Process):
         self.world.restart_controller(self.controller_id, self.world.random.randrange(20, 800))
 
 
+def _never(*_: Any) -> Any:
+    """Of a loop that does not run: what would be called is not."""
+    return SimpleNamespace(cancel=lambda: None)
+
+
+def _zero() -> float:
+    return 0.0
+
+
 class SimulatedController(Controller):
     """All is the real one's but for what it stands on."""
 
@@ -56,20 +61,20 @@ class SimulatedController(Controller):
         settings = ControllerSettings(process.controller_id, HOST, FIRST_PORT + process.controller_id, "memory:")
         background = Background(process)
         self._process = process
-        self.config: BrokerConfig = config
-        self.failure = None
-        self.clock = process.clock
-        self.randomness = SeededRandomness(world.random.getrandbits(32))
-        self._liveness = BrokerLiveness(LeaseTimers.of(config))
-        self.rules = Rules(config, self.randomness, self._liveness.positions)
-        self._settings = settings
-        self._handle = ProcessHandle()
-        self._loop: Any = SimpleNamespace(stop=process.ended)
+        randomness = SeededRandomness(world.random.getrandbits(32))
+        loop: Any = SimpleNamespace(stop=process.ended, call_later=_never, call_at=_never, call_soon=_never, time=_zero)
+        super().__init__(
+            settings,
+            config,
+            world.store,  # type: ignore[arg-type]
+            loop,
+            ProcessHandle(),
+            clock=process.clock,
+            randomness=randomness,
+        )
         self._background: Any = background
-        self._store_url = "memory:"
         timeout_ms = config.get("metadata.store.request.timeout.ms")
         self._steps = MetadataStore(world.store, StoreBackground(process), self.clock, timeout_ms)  # type: ignore[arg-type]
-        self._log = MetadataLog(process.controller_id, self.randomness)
         self._pump = CommitPump(
             self._log,
             self._steps,
@@ -82,12 +87,6 @@ class SimulatedController(Controller):
         takeover_ms = config.get("controller.takeover.ms")
         self._takeover = Takeover(self._log, self._steps, background, self.clock, takeover_ms, self._claimed)
         self._feed = MetadataFeed(background, self.clock, process.controller_id)
-        self._heartbeats = {}
-        self._health = None
-        self._unclean_elections = 0
-        self._before = MetadataImage()
-        self._active = False
-        self._told_trouble = ""
         self.simulated_server = Server(process, controller_handlers(), self)
         self._server: Any = self.simulated_server
 

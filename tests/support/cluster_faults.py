@@ -209,9 +209,17 @@ class Faults:
             self._cuts[way] = until
         self._told(f"cut {' '.join(f'{source}>{target}' for source, target in ways)} until {until}", "cuts")
 
-    def cut_off(self, name: str, until_ms: int) -> None:
-        self._cuts[name, EVERYBODY] = self._cuts[EVERYBODY, name] = until_ms
-        self._world.note(f"{name} is cut off until {until_ms}")
+    def cut(self, one: str, two: str, until_ms: int) -> None:
+        """Both ways."""
+        self._cuts[one, two] = self._cuts[two, one] = until_ms
+
+    def cut_off(self, *names: str, until_ms: int) -> None:
+        """These reach each other and clients, and nobody else."""
+        for name in names:
+            for other in self._world.clocks:
+                if other not in (*names, "x"):
+                    self.cut(name, other, until_ms)
+        self._world.note(f"{' and '.join(names)} are cut off until {until_ms}")
 
     def _store_goes_away(self) -> None:
         who = self._random.choice([EVERYBODY, *(f"c{number}" for number in self._world.controller_ids)])

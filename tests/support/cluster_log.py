@@ -121,10 +121,13 @@ class MemoryLog:
         self._staged.clear()
         self.producer_state.undo.clear()
 
-    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> LogSlice | None:
+    def read(
+        self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True, pages: Any = None
+    ) -> LogSlice | None:
         if not 0 <= offset <= len(self.content):
             raise OffsetOutOfRange(offset, 0, len(self.content))
-        return read_slice(self.segments, offset, max_bytes, min(max_offset, len(self.content)), min_one_batch)
+        end = min(max_offset, len(self.content))
+        return read_slice(self.segments, offset, max_bytes, end, min_one_batch, pages)
 
     def truncate_to(self, offset: int) -> None:
         invariant(not self._staged, "a cut between stage and write_staged")

@@ -12,10 +12,10 @@ class MemoryStore:
     """What the metadata log asks of `ObjectStore`."""
 
     url = "memory:"
+    conditional = True
+    """False: a create overwrites, as a plain PUT does."""
 
     def __init__(self) -> None:
-        self.conditional = True
-        """False: a create overwrites, as a plain PUT does."""
         self.on_create: Callable[[str, bytes], None] = lambda name, data: None
         """Told of each create that happened."""
         self.recreated = 0

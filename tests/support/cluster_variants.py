@@ -33,7 +33,8 @@ def proposals_forgotten_at_a_refusal(patch: Patch) -> None:
 
 
 def answers_past_the_lease(patch: Patch) -> None:
-    patch("tests.support.cluster_brokers.Channel.lease_valid", lambda self, now_ms: self.broker_epoch >= 0)
+    for question in ("lease_valid", "lease_firm"):
+        patch(f"tests.support.cluster_brokers.Channel.{question}", lambda self, now_ms: self.broker_epoch >= 0)
 
 
 def partition_epoch_not_checked(patch: Patch) -> None:
@@ -67,7 +68,7 @@ def truncation_to_the_high_watermark(patch: Patch) -> None:
 
 
 def failover_before_the_lease_ends(patch: Patch) -> None:
-    patch("appliance.controller.liveness.BrokerLiveness.late", lambda self, now_ms: _late(self, now_ms + 2_100))
+    patch("appliance.controller.liveness.BrokerLiveness.late", lambda self, now_ms: _late(self, now_ms + 1_300))
 
 
 def unclean_restart_keeps_isr_and_elr(patch: Patch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable
@@ -49,10 +50,22 @@ class Violated(AssertionError):
     """A promise is broken; the message has the seed and what happened before."""
 
 
+class _Alarm(logging.Handler):
+    """A handler's exception is logged and answered, and the day would go on: here it ends the day."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.told = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.told = f"{record.getMessage()}: {record.exc_info[1]!r}"
+
+
 class World:
     """One seed."""
 
-    def __init__(self, seed: int, *, troubles: bool = True, brokers: int = 0) -> None:
+    def __init__(self, seed: int, *, troubles: bool = True, brokers: int = 0, **properties: str) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.now = 0
@@ -62,7 +75,8 @@ class World:
         self._digest = hashlib.sha256()
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
-        self.config = BrokerConfig(PROPERTIES)
+        own = {name.replace("_", "."): value for name, value in properties.items()}
+        self.config = BrokerConfig({**PROPERTIES, **own})
         self.store = MemoryStore()
         self.checks = Checks(self)
         self.store.on_create = self.checks.landed
@@ -82,13 +96,18 @@ class World:
 
     # The day
 
-    def run(self) -> None:
+    def begin(self) -> None:
+        """Start everything; nothing has happened yet."""
         for controller_id in self.controller_ids:
             self.restart_controller(controller_id, self.random.randrange(300))
         for broker_id in self.broker_ids:
             self.start_broker(broker_id, LogState.EMPTY, 300 + self.random.randrange(300))
         self.clients.start()
         self.faults.start()
+
+    def run(self) -> None:
+        """One bad day, and what comes after it."""
+        self.begin()
         self.run_until(FAULTS_MS)
         self.faults.heal()
         self.run_until(FAULTS_MS + HEAL_MS - QUIET_MS)
@@ -97,11 +116,17 @@ class World:
         self.checks.healed()
 
     def run_until(self, end_ms: int) -> None:
-        agenda = self._agenda
-        while agenda and agenda[0][0] <= end_ms:
-            self.now, _, action = heapq.heappop(agenda)
-            action()
-            self.events += 1
+        agenda, alarm, product = self._agenda, _Alarm(), logging.getLogger("appliance")
+        product.addHandler(alarm)
+        try:
+            while agenda and agenda[0][0] <= end_ms:
+                self.now, _, action = heapq.heappop(agenda)
+                action()
+                self.events += 1
+                if alarm.told:
+                    self.violated(alarm.told)
+        finally:
+            product.removeHandler(alarm)
         self.now = end_ms
 
     def at(self, time_ms: int, action: Callable[[], None]) -> None:
