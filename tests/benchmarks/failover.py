@@ -199,9 +199,8 @@ def probe(nodes: ThreeNodes, topic: CreatableTopicResult, leaders: dict[int, int
 def one_kill(cell: Cell, nodes: ThreeNodes, topic: CreatableTopicResult, load: Load) -> Clocks:
     rows = nodes.rows_of(topic.name)
     leads = Counter(row.leader_id for row in rows)
-    active = nodes.active_controller() if cell.with_controller or cell.is_kafka else 0
-    able = [node for node in leads if not cell.is_kafka or (node == active) == cell.with_controller or len(leads) == 1]
-    victim = max(able or leads, key=lambda node: leads[node])
+    active = nodes.active_controller() if isinstance(nodes, ApplianceNodes) and cell.with_controller else 0
+    victim = max(leads, key=lambda node: leads[node])
     lost = {row.partition_index for row in rows if row.leader_id == victim}
     probed = sorted(lost)[:: max(1, len(lost) // PROBED_MAX)][:PROBED_MAX]
     watch = LeaderWatch(nodes, topic.name, next(node for node in nodes.ports if node != victim))

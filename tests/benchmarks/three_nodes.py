@@ -259,13 +259,6 @@ class KafkaNodes(ThreeNodes):
     def pids(self) -> list[int]:
         return [peer.pid for peer in self._nodes.values()]
 
-    def active_controller(self) -> int:
-        """The node that leads the quorum, as the nodes' logs have it last."""
-        from confluent_kafka.admin import AdminClient
-
-        cluster = AdminClient({"bootstrap.servers": self.bootstrap_servers}).describe_cluster().result(10)
-        return int(cluster.controller.id)
-
     def stop(self) -> None:
         for peer in self._nodes.values():
             peer.stop()

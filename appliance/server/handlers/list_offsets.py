@@ -5,6 +5,9 @@ still has it · -3 the record with the largest timestamp (KIP-734) · -4 earlies
 -5 latest in the object store (KIP-1005) · -6 the first that is not in the object store yet (KIP-1023) · otherwise the
 first record whose timestamp is at or after the given one.
 
+The latest offset of a new leader whose high watermark has not reached its first offset is OFFSET_NOT_AVAILABLE, before
+version 5 LEADER_NOT_AVAILABLE (KIP-207).
+
 Times are looked up in helper threads: in the object store first where it holds older records, then on the disk.
 """
 
@@ -35,6 +38,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 LEADER_EPOCH_SINCE = 4
+OFFSET_NOT_AVAILABLE_SINCE = 5
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -123,6 +127,9 @@ def _answer_or_look_up(
     )
     log = hosted.log
     if timestamp == LATEST:
+        if body.replica_id < 0 and _lags_behind_its_epoch(hosted):
+            known = request.api_version >= OFFSET_NOT_AVAILABLE_SINCE
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
         _set(hosted, answer, end)
     elif timestamp == EARLIEST:
         _set(hosted, answer, hosted.log_start_offset)
@@ -151,6 +158,11 @@ def _find(broker: Broker, topic: str, wanted: ListOffsetsPartition) -> Partition
     if error:
         raise KafkaError(error)
     return cast(Partition, hosted)
+
+
+def _lags_behind_its_epoch(hosted: Partition) -> bool:
+    """Whether a new leader does not know yet up to where its predecessors committed: the end would seem to go back."""
+    return hosted.leader is not None and hosted.high_watermark < hosted.leader.epoch_start_offset
 
 
 def _set(hosted: Partition, answer: ListOffsetsPartitionResponse, offset: int) -> None:

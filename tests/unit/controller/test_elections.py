@@ -214,6 +214,23 @@ def test_the_only_one_with_a_tail_that_may_be_lost_leads_and_repairs_first() -> 
     assert state_of(image).leader_recovery_state is LeaderRecoveryState.RECOVERING
 
 
+def test_who_has_caught_up_since_its_crash_has_nothing_to_repair() -> None:
+    image = up(back(lose(with_partition(1, 2), 2), 2, LogState.UNCLEAN), 2)
+    assert state_of(image).isr == (1,)
+    members = [BrokerState(broker_id=b, broker_epoch=image.brokers[b].broker_epoch) for b in (1, 2)]
+    data = PartitionData(partition_epoch=state_of(image).partition_epoch, new_isr_with_epochs=members)
+    request = AlterPartitionRequest(
+        broker_id=1,
+        broker_epoch=image.brokers[1].broker_epoch,
+        topics=[TopicData(topic_id=TOPIC, partitions=[data])],
+    )
+    _, image = committed(image, alter_partition(request, image, rules()))
+    assert state_of(image).isr == (1, 2)
+    state = state_of(lose(image, 1))
+    assert (state.leader, state.isr) == (2, (2,))
+    assert state.leader_recovery_state is LeaderRecoveryState.RECOVERED
+
+
 def test_a_partition_whose_only_data_is_gone_waits_for_an_operator() -> None:
     configs = {"unclean.leader.election.enable": "true"}
     image = lose(with_partition(1, isr=(1,), configs=configs), 1)
