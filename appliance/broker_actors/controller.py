@@ -121,6 +121,8 @@ class Controller:
             self._claimed,
         )
         self._feed = MetadataFeed(self._background, self.clock, settings.controller_id)
+        self._unfencing: dict[tuple[int, int], list[tuple[BrokerLeaseRequest, Pending]]] = {}
+        """Heartbeats of brokers (id, epoch) that are being unfenced: the last one, and those that were given up."""
         self._heartbeats: dict[int, tuple[Connection, int]] = {}
         """Connection and broker epoch of each broker's last heartbeat."""
         self._health: tuple[MetadataImage, PartitionHealth] | None = None
@@ -200,17 +202,34 @@ class Controller:
                 self._heartbeats[request.broker_id] = (pending.connection, request.broker_epoch)
             return answer
         self._heartbeats[request.broker_id] = (pending.connection, request.broker_epoch)
-        self._commit_then_answer(request, answer, pending)
+        if isinstance(answer, Unfence):
+            self._unfence(request, pending)
+        else:
+            self._commit_then_answer(request, answer, pending)
         return pending
 
-    def _commit_then_answer(
-        self, request: BrokerLeaseRequest, wish: Unfence | Fence | ShutDown, pending: Pending
-    ) -> None:
+    def _unfence(self, request: BrokerLeaseRequest, pending: Pending) -> None:
+        """Once for each incarnation: with thousands of partitions it outlasts a heartbeat, and the next asks again."""
+        broker = (request.broker_id, request.broker_epoch)
+        waiting = self._unfencing.get(broker)
+        if waiting is not None:
+            waiting.append((request, pending))
+            return
+        self._unfencing[broker] = [(request, pending)]
+
+        def done(result: Struct | Exception | None) -> None:
+            for each, waits in self._unfencing.pop(broker):
+                answer = self._beat(each)
+                if not isinstance(answer, BrokerLeaseResponse):
+                    answer = BrokerLeaseResponse(controller_epoch=self.image.controller_epoch)
+                waits.answer(answer)
+
+        self.submit(lambda image: unfence(*broker, image, self.rules), done, OWN_OPERATION_TIMEOUT_MS)
+
+    def _commit_then_answer(self, request: BrokerLeaseRequest, wish: Fence | ShutDown, pending: Pending) -> None:
         broker_id, epoch, rules = request.broker_id, request.broker_epoch, self.rules
         operation: Operation
         match wish:
-            case Unfence():
-                operation = lambda image: unfence(broker_id, epoch, image, rules)  # noqa: E731
             case Fence():
                 operation = lambda image: fence([(broker_id, epoch)], image, rules)  # noqa: E731
             case ShutDown():
