@@ -155,7 +155,7 @@ class Outcome:
     def _led_by(self, leader: int, before: PartitionState, state: PartitionState) -> PartitionState:
         recovery = state.leader_recovery_state
         if leader != NO_LEADER:
-            # One that crashed and was not alone has left the ISR; where it is in it with others, it has caught up since.
+            # One that crashed and was not alone has left the ISR: where it is in it with others it has caught up.
             was_alone = before.isr == state.isr == (leader,)
             alone_after_a_crash = was_alone and self.image.brokers[leader].log_state is LogState.UNCLEAN
             if alone_after_a_crash or is_unclean(before, state):
