@@ -9,15 +9,18 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.support import cluster_scenarios as scenarios
 from tests.support import cluster_variants as variants
 from tests.support.cluster_variants import Patch
 from tests.support.cluster_world import Violated, World
 from tests.support.repo import REPO
 from tests.support.seeds import seeds
+
+Break = Callable[[Patch], None]
 
 DAYS = 50
 ENOUGH = (
@@ -80,21 +83,64 @@ def test_the_same_seed_is_the_same_day_under_any_hash_seed() -> None:
     assert len(digests) == 1 and digests.pop().strip()
 
 
-VARIANT_DAYS = 40
+VARIANT_DAYS = 25
 """Days in which a broken rule has to show."""
 
 
 @pytest.mark.parametrize(
-    "variant",
+    "break_rule",
     [
         variants.high_watermark_over_the_committed_isr,
-        variants.commits_overwritten,
+        variants.high_watermark_moves_below_min_isr,
+        variants.partition_epoch_not_checked,
+        variants.truncation_to_the_high_watermark,
     ],
     ids=lambda variant: variant.__name__,
 )
-def test_a_broken_rule_is_noticed(variant: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_rule: Patch = variant  # type: ignore[assignment]
-    break_rule(monkeypatch.setattr)  # type: ignore[call-arg, arg-type]
-    with pytest.raises(Violated, match="seed"):
+def test_a_broken_rule_is_noticed(break_rule: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_rule(monkeypatch.setattr)
+    with pytest.raises(Violated, match="seed") as found:
         for seed in range(VARIANT_DAYS):
             World(seed).run()
+    assert "at the end" not in str(found.value)
+
+
+def _move(seed: int) -> World:
+    return scenarios.leader_moved_while_cut_off(seed, next_dies=False)
+
+
+def _move_to_one_that_dies(seed: int) -> World:
+    return scenarios.leader_moved_while_cut_off(seed, next_dies=True)
+
+
+DIRECTED = {
+    "a leader cut off": scenarios.leader_cut_off,
+    "leader and controller cut off together": scenarios.leader_and_controller_cut_off_together,
+    "a move that the leader does not hear of": _move,
+    "and the next one dies": _move_to_one_that_dies,
+}
+DIRECTED_DAYS = 6
+"""Seeds of a directed day in which a broken rule has to show."""
+
+
+@pytest.mark.parametrize("day", DIRECTED)
+def test_one_leader_at_a_time_answers(day: str) -> None:
+    assert DIRECTED[day](0).counts["elections"]
+
+
+@pytest.mark.parametrize(
+    ("day", "break_rule"),
+    [
+        ("a leader cut off", variants.answers_past_the_lease),
+        ("a leader cut off", variants.failover_before_the_lease_ends),
+        ("leader and controller cut off together", variants.soft_lease_without_healthy_isr),
+        ("a move that the leader does not hear of", variants.no_hand_over_from_a_live_leader),
+        ("and the next one dies", variants.one_earlier_leader_instead_of_the_list),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_broken_lease_or_hand_over_is_noticed(day: str, break_rule: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_rule(monkeypatch.setattr)
+    with pytest.raises(Violated, match="8: "):
+        for seed in range(DIRECTED_DAYS):
+            DIRECTED[day](seed)

@@ -9,27 +9,23 @@ import msgspec
 
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.broker_actors.replica_manager import ReplicaManager
-from appliance.controller import brokers, isr
+from appliance.controller import isr
 from appliance.controller.elections import Outcome
 from appliance.controller.liveness import BrokerLiveness
-from appliance.controller.records import LogState, PartitionState
+from appliance.controller.records import PartitionState
 from appliance.partition.follower import FetchPosition, PartitionFollower
 from appliance.partition.leader import PartitionLeader
-from tests.support.replication_world import ForgetsProposals, OnlyCommittedIsr
+from tests.support.replication_world import OnlyCommittedIsr
 
 Patch = Callable[[str, Any], None]
 """Puts something else in the place of a dotted name."""
 
 _decided, _late, _followed = isr._decided, BrokerLiveness.late, ReplicaManager.followed
-_took_over, _earlier = BrokerLiveness.took_over, Outcome._earlier_leaders
+_earlier = Outcome._earlier_leaders
 
 
 def high_watermark_over_the_committed_isr(patch: Patch) -> None:
     patch("appliance.broker_actors.hosted_partition.PartitionLeader", OnlyCommittedIsr)
-
-
-def proposals_forgotten_at_a_refusal(patch: Patch) -> None:
-    patch("appliance.broker_actors.hosted_partition.PartitionLeader", ForgetsProposals)
 
 
 def answers_past_the_lease(patch: Patch) -> None:
@@ -45,11 +41,6 @@ def partition_epoch_not_checked(patch: Patch) -> None:
         return _decided(broker_id, topic_id, data, outcome)
 
     patch("appliance.controller.isr._decided", decided)
-
-
-def commits_overwritten(patch: Patch) -> None:
-    """A controller that was replaced is not fenced: creates are plain writes."""
-    patch("tests.support.cluster_store.MemoryStore.conditional", False)
 
 
 def truncation_to_the_high_watermark(patch: Patch) -> None:
@@ -69,14 +60,6 @@ def truncation_to_the_high_watermark(patch: Patch) -> None:
 
 def failover_before_the_lease_ends(patch: Patch) -> None:
     patch("appliance.controller.liveness.BrokerLiveness.late", lambda self, now_ms: _late(self, now_ms + 1_300))
-
-
-def unclean_restart_keeps_isr_and_elr(patch: Patch) -> None:
-    def kept(partition: PartitionState, broker_id: int, log_state: LogState) -> PartitionState:
-        return partition
-
-    assert brokers._after_loss is not kept
-    patch("appliance.controller.brokers._after_loss", kept)
 
 
 class MovesBelowMinIsr(PartitionLeader):
@@ -105,14 +88,6 @@ def one_earlier_leader_instead_of_the_list(patch: Patch) -> None:
         return _earlier(self, leader, without)
 
     patch("appliance.controller.elections.Outcome._earlier_leaders", only_the_last)
-
-
-def no_wait_after_a_takeover(patch: Patch) -> None:
-    def took_over(self: BrokerLiveness, image: Any, now_ms: int) -> None:
-        _took_over(self, image, now_ms - 5_500)
-        self._last_check_ms = now_ms
-
-    patch("appliance.controller.liveness.BrokerLiveness.took_over", took_over)
 
 
 def soft_lease_without_healthy_isr(patch: Patch) -> None:
