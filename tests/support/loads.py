@@ -141,7 +141,7 @@ class KafkaPython(Load):
             max_in_flight_requests_per_connection=1,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
             reconnect_backoff_max_ms=500,
-            # It does not go back to the bootstrap servers: having learned of a single broker while the others were away,
+            # It does not go back to the bootstrap servers: having learned of one broker while the others were away,
             # it would know no other for five minutes.
             metadata_max_age_ms=1_000,
         )
