@@ -19,7 +19,7 @@ from appliance.server.server import Server
 _log = logging.getLogger(__name__)
 
 HOLD_MAX_MS = 1_000
-RECHECK_MS = 20
+RECHECK_MS = 50
 """How often the lease is looked at while nothing else happens."""
 
 
