@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import ElectionType, KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -23,20 +22,14 @@ pytestmark = [
 ]
 
 
-def test_administration_of_security_and_leaders_is_unsupported(server: Server) -> None:
+def test_administration_of_security_is_unsupported(server: Server) -> None:
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
     (scram,) = server.admin.describe_user_scram_credentials(["nobody"]).values()
-    for future in (server.admin.describe_acls(everything), scram, server.admin.elect_leaders(ElectionType.PREFERRED)):
+    for future in (server.admin.describe_acls(everything), scram):
         with pytest.raises(KafkaException, match="_UNSUPPORTED_FEATURE"):
             future.result(PATIENCE_S)
-
-
-def test_more_than_one_replica_is_refused(server: Server, group_id: str) -> None:
-    asked = server.admin.create_topics([NewTopic(group_id, 1, 3)])[group_id]
-    with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
-        asked.result(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
