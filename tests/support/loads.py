@@ -36,7 +36,7 @@ class Load:
         self.acknowledged: dict[int, int] = {}
         """Number to offset."""
         self.sent_before: dict[int, int] = {}
-        """Number to how many records had been sent when it was acknowledged."""
+        """Number to how many records may have been sent when it was acknowledged."""
         self.sent = 0
         self.errors: list[str] = []
         self.stopping = threading.Event()
@@ -59,7 +59,8 @@ class Load:
 
     def took(self, number: int, offset: int) -> None:
         """The record is acknowledged."""
-        self.sent_before[number] = self.sent
+        # One more: this may be told while a record is handed over.
+        self.sent_before[number] = self.sent + 1
         self.acknowledged[number] = offset
 
     def open(self) -> Producing:
