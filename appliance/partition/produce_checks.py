@@ -39,12 +39,12 @@ def check_produced(records: Any, config: TopicConfig, now_ms: int, version: int)
     """
     if records is not None and len(records) >= HEADER_BYTES:
         header = parse_header(records)
-        if _is_ordinary(header, len(records), config, now_ms, version) and crc32c(records[CRC_START:]) == header[4]:
+        if is_ordinary(header, len(records), config, now_ms, version) and crc32c(records[CRC_START:]) == header[4]:
             return header
     return _check_in_words(records, config, version)
 
 
-def _is_ordinary(header: BatchHeader, size: int, config: TopicConfig, now_ms: int, version: int) -> bool:
+def is_ordinary(header: BatchHeader, size: int, config: TopicConfig, now_ms: int, version: int) -> bool:
     """All questions of `_check_in_words` at once, but for the crc: whether nothing needs a closer look."""
     base, length, _, magic, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, count = header
     return (
