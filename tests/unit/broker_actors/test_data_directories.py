@@ -61,7 +61,7 @@ class TwoDisks(SystemDisk):
 
     def _check(self, method: str, path: Path) -> None:
         for (failing, folder), code in self.failing.items():
-            if failing == method and path.is_relative_to(folder):
+            if failing == method and Path(path).is_relative_to(folder):
                 raise OSError(code, "on purpose")
 
 
