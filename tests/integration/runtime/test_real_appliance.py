@@ -76,7 +76,7 @@ def test_status_tells_of_the_controller_and_of_every_broker(commands: Commands) 
 
 def test_the_tier_is_shown_verified_and_its_damage_found(commands: Commands) -> None:
     store = str(commands.ready["object_store"])
-    commands.run("topics", "create", "tiered", "-c", "internal.segment.bytes=5000")
+    commands.run("topics", "create", "tiered", "-c", "internal.segment.bytes=12000")
     for _ in range(3):
         commands.run("produce", "tiered", stdin=b"".join(b"%d\n" % number for number in range(1_000)))
 
