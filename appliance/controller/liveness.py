@@ -25,7 +25,7 @@ from appliance.controller.records import (
 from appliance.wire.messages.internal_metadata import BrokerLeaseRequest, BrokerLeaseResponse
 
 STALL_GRACE_MS = 500
-"""Rule C5: what a controller adds to all bounds when its own loop stood still; a lease, if for longer than that."""
+"""Rule C5: what a controller adds to all bounds when its own loop stood still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +225,9 @@ class BrokerLiveness:
         """(id, epoch) of all brokers whose bound is over; called often, and each is named once."""
         last, self._last_check_ms = self._last_check_ms, now_ms
         if last is not None and now_ms - last > self._timers.stall_max_ms:
-            # This loop stood still: heartbeats may wait in the sockets, or were given up and are about to come again.
-            given_up = now_ms - last > self._timers.lease_ms
-            grace_ms = self._timers.lease_ms if given_up else STALL_GRACE_MS
+            # This loop stood still: heartbeats may wait in the sockets.
             for lease in self._leases.values():
-                lease.bound_ms = max(lease.bound_ms, now_ms) + grace_ms
+                lease.bound_ms = max(lease.bound_ms, now_ms) + STALL_GRACE_MS
             return []
         return self._fencing([broker_id for broker_id, lease in self._leases.items() if now_ms > lease.bound_ms])
 

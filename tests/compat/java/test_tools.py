@@ -20,7 +20,8 @@ SERVED = {
     "DeleteTopics", "DeleteRecords", "InitProducerId", "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs",
     "DescribeLogDirs", "CreatePartitions", "DeleteGroups", "IncrementalAlterConfigs", "OffsetDelete",
     "DescribeCluster", "DescribeProducers", "DescribeTopicPartitions", "AddPartitionsToTxn", "AddOffsetsToTxn",
-    "EndTxn", "WriteTxnMarkers", "TxnOffsetCommit", "DescribeTransactions", "ListTransactions",
+    "EndTxn", "WriteTxnMarkers", "TxnOffsetCommit", "DescribeTransactions", "ListTransactions", "ElectLeaders",
+    "AlterPartitionReassignments", "ListPartitionReassignments", "UnregisterBroker",
 }
 # fmt: on
 

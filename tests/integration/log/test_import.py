@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from appliance.base.disk import SystemDisk
 from appliance.client.connection import Connection
 from appliance.log.foreign import find_logs
-from appliance.log.recovery import SNAPSHOT_SUFFIX
+from appliance.log.producer_recovery import SNAPSHOT_SUFFIX
 from appliance.wire.messages.create_topics import CreatableTopicResult
 from appliance.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.broker import RunningCluster, running_cluster

@@ -3,10 +3,14 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from appliance.base.errors import ErrorCode, KafkaError
+from appliance.controller.image import MetadataImage
+from appliance.server.context import Broker
 from appliance.server.dispatcher import HandlerEntry
 from appliance.server.handlers import api_versions, metadata
 from appliance.server.requests import Request
@@ -30,8 +34,9 @@ def fail(context: object, request: Request) -> Struct:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerThread]:
+    broker = cast(Broker, SimpleNamespace(image=MetadataImage()))
     handlers = {
-        ApiKey.API_VERSIONS: HandlerEntry(api_versions.handle),
+        ApiKey.API_VERSIONS: HandlerEntry(lambda _, request: api_versions.handle(broker, request)),
         ApiKey.METADATA: HandlerEntry(fail, error=metadata.failed),
         ApiKey.DESCRIBE_CLUSTER: HandlerEntry(fail),
         ApiKey.LIST_OFFSETS: HandlerEntry(fail),
