@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.repo import REPO
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 STAYS_UP = "The appliance stays up"
 MARK = "DEMO_TEST_MARK"
@@ -104,7 +104,7 @@ def check(text: str) -> None:
 
 def test_the_demo_on_ray_stays_up_and_ends_cleanly_on_ctrl_c(tmp_path: Path) -> None:
     with demo(tmp_path) as running:
-        running.wait_for_text(STAYS_UP, 360)
+        running.wait_for_text(STAYS_UP, 800)
         check(running.text)
         os.killpg(running.process.pid, signal.SIGINT)
         assert running.wait(60) == 0, running.text
@@ -123,7 +123,7 @@ def test_the_demo_ends_by_itself_when_asked_to_and_takes_free_ports(tmp_path: Pa
         except OSError:
             pass  # somebody else has it: as good
         with demo(tmp_path, "--once", "--runtime", "local") as running:
-            assert running.wait(360) == 0, running.text
+            assert running.wait(800) == 0, running.text
             check(running.text)
             assert "127.0.0.1:9092" not in running.text
             assert running.processes() == []

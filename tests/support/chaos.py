@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from appliance.base.processes import BrokerSettings, ControllerSettings
@@ -28,6 +28,7 @@ from tests.support.replicated import ReplicatedCluster, until
 
 LEASE_S = 2.5
 """`broker.lease.ms` and its margin: what is away for longer is taken for dead."""
+OFFSET_NOT_AVAILABLE = 78
 PROGRESS_TIMEOUT_S = 120.0
 # Many rolls, and flushes all the time.
 TOPIC_CONFIGS = {
@@ -159,12 +160,28 @@ def read_log(bootstrap_servers: str, topic: str, partitions: int) -> list[list[b
     logs = []
     try:
         for partition in range(partitions):
-            end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1]
+            end = _end_of(consumer, TopicPartition(topic, partition))
             consumer.assign([TopicPartition(topic, partition, 0)])
             logs.append(_read_to(consumer, end))
         return logs
     finally:
         consumer.close()
+
+
+def _end_of(consumer: Consumer, place: TopicPartition) -> int:
+    """The high watermark; a leader that has just begun may have to learn it first (KIP-207)."""
+    ends: list[int] = []
+
+    def ask() -> bool:
+        try:
+            ends.append(consumer.get_watermark_offsets(place, timeout=20)[1])
+        except KafkaException as error:
+            if error.args[0].code() != OFFSET_NOT_AVAILABLE:
+                raise
+        return bool(ends)
+
+    until(ask, "the leader to know its high watermark", PROGRESS_TIMEOUT_S)
+    return ends[0]
 
 
 def _read_to(consumer: Consumer, end: int) -> list[bytes | None]:

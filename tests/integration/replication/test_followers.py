@@ -3,6 +3,7 @@ shown by Kafka's own tool."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,9 @@ from appliance.client.connection import Connection
 from tests.support.java_tools import tool
 from tests.support.replicated import ReplicatedCluster, until
 from tests.support.requests import fetch_request, partitions_of
+
+WAITING_FETCHES_S = 2.0
+"""Longer than `replica.fetch.wait.max.ms`: afterwards no fetch of a paused follower waits at its leader."""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +50,8 @@ def test_an_unreplicated_tail_is_cut_off_and_all_logs_are_the_same_bytes(cluster
     others = [broker_id for broker_id in (1, 2, 3) if broker_id != leader]
     for broker_id in others:
         cluster.pause(broker_id)
+    # Fetches that already wait at the leader would still take the next records along.
+    time.sleep(WAITING_FETCHES_S)
     produce(cluster, "tail", [b"lost %d" % number for number in range(10)], "1")
     cluster.kill(leader)
     for broker_id in others:
