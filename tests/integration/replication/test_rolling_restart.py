@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,9 @@ pytestmark = pytest.mark.timeout(180)
 
 ONE_TRY = {"acks": "all", "retries": 0, "message.timeout.ms": 20_000}
 TOO_FEW = (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+FOLLOWERS_KNOW_S = 2.0
+"""Longer than `replica.fetch.wait.max.ms`. Alone, a leader cannot raise the high watermark any more (KIP-966)."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,8 @@ def test_without_a_majority_writes_are_refused_reads_go_on_and_all_comes_back_by
     cluster.kill(first)
     cluster.leader("few", other_than=first)
     until(lambda: produce(b"two") is None, "writes to be taken by two of three")
-    # The majority: one is left.
+    # The majority: one is left. Followers learn of a new high watermark with their next fetch.
+    time.sleep(FOLLOWERS_KNOW_S)
     cluster.kill(second)
     cluster.wait_for_isr("few", last)
     refused = produce(b"one")
