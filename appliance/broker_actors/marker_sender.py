@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from appliance.base.errors import ErrorCode
-from appliance.broker_actors.broker_link import BrokerLink
+from appliance.broker_actors.broker_links import BrokerLinks
 from appliance.server.handlers.txn_markers import write_marker
 from appliance.transactions.context import Ending
 from appliance.transactions.states import TransactionState
@@ -82,7 +82,7 @@ class MarkerSender:
     def __init__(self, broker: Any) -> None:
         self._broker = broker
         self._queues: dict[int, deque[_Job]] = {}
-        self._links: dict[int, BrokerLink] = {}
+        self._links = BrokerLinks(broker)
         self._in_flight: set[int] = set()
         self._closed = False
 
@@ -92,9 +92,7 @@ class MarkerSender:
 
     def close(self) -> None:
         self._closed = True
-        for link in self._links.values():
-            link.close()
-        self._links.clear()
+        self._links.close()
         self._queues.clear()
 
     def _place(self, jobs: list[_Job]) -> None:
@@ -167,7 +165,7 @@ class MarkerSender:
                 jobs.append(job)
         if not jobs:
             return
-        link = self._link(leader)
+        link = self._links.to(leader)
         if link is None:
             self._failed(jobs, f"broker {leader} has no address")
             return
@@ -204,17 +202,3 @@ class MarkerSender:
         else:
             self._failed(jobs, answer)
         self._send_next(leader)
-
-    def _link(self, broker_id: int) -> BrokerLink | None:
-        broker = self._broker.image.brokers.get(broker_id)
-        link = self._links.get(broker_id)
-        if broker is None:
-            return None
-        if link is not None and link.address != (broker.host, broker.port):
-            link.close()
-            link = None
-        if link is None:
-            link = self._broker.replication.link_to(broker_id)
-            if link is not None:
-                self._links[broker_id] = link
-        return link

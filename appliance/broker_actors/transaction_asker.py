@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.base.errors import ErrorCode
-from appliance.broker_actors.broker_link import BrokerLink
+from appliance.broker_actors.broker_links import BrokerLinks
 from appliance.coordinator.calls import Call
 from appliance.coordinator.partitioner import partition_for
 from appliance.server.handlers.transaction_calls import TRANSACTION_TOPIC, Place
@@ -52,7 +52,7 @@ class TransactionAsker:
         self._broker = broker
         self._submit = submit
         self._waiting: dict[int, list[_Question]] = {}
-        self._links: dict[int, BrokerLink] = {}
+        self._links = BrokerLinks(broker)
         self._in_flight: set[int] = set()
         self._closed = False
 
@@ -76,9 +76,7 @@ class TransactionAsker:
 
     def close(self) -> None:
         self._closed = True
-        for link in self._links.values():
-            link.close()
-        self._links.clear()
+        self._links.close()
         self._waiting.clear()
 
     def _place(self, question: _Question) -> None:
@@ -108,7 +106,7 @@ class TransactionAsker:
         if not waiting or leader in self._in_flight:
             return
         questions, self._waiting[leader] = waiting[:QUESTIONS_PER_REQUEST_MAX], waiting[QUESTIONS_PER_REQUEST_MAX:]
-        link = self._link(leader)
+        link = self._links.to(leader)
         if link is None:
             for question in questions:
                 self._refuse(question, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -147,17 +145,3 @@ class TransactionAsker:
 
     def _refuse(self, question: _Question, error: ErrorCode) -> None:
         question.done(dict.fromkeys(question.places, error))
-
-    def _link(self, broker_id: int) -> BrokerLink | None:
-        broker = self._broker.image.brokers.get(broker_id)
-        link = self._links.get(broker_id)
-        if broker is None:
-            return None
-        if link is not None and link.address != (broker.host, broker.port):
-            link.close()
-            link = None
-        if link is None:
-            link = self._broker.replication.link_to(broker_id)
-            if link is not None:
-                self._links[broker_id] = link
-        return link
