@@ -22,6 +22,7 @@ from tests.support.broker import QUICK
 from tests.support.broker_process import PartProcess
 
 WAIT_S = 30.0
+LOOK_TIMEOUT_S = 5.0
 T = TypeVar("T")
 
 
@@ -38,12 +39,14 @@ class ReplicatedCluster:
         self.controller.wait_until_ready()
         self.brokers: dict[int, PartProcess] = {}
         self.ports: dict[int, int] = {}
+        self._paused: set[int] = set()
         for broker_id in range(1, brokers + 1):
             self.begin(broker_id)
         for broker in self.brokers.values():
             broker.wait_until_ready()
         self.ports = {broker_id: broker.port for broker_id, broker in self.brokers.items()}
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
+        self._observer = self.admin
 
     def __enter__(self) -> ReplicatedCluster:
         return self
@@ -80,10 +83,12 @@ class ReplicatedCluster:
         self.brokers[broker_id].kill()
 
     def pause(self, broker_id: int) -> None:
+        self._paused.add(broker_id)
         self.brokers[broker_id].process.send_signal(signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:
         self.brokers[broker_id].process.send_signal(signal.SIGCONT)
+        self._paused.discard(broker_id)
 
     def create(self, topic: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
         made = self.admin.create_topics([NewTopic(topic, partitions, replicas, config=config)])
@@ -92,8 +97,11 @@ class ReplicatedCluster:
     def state(self, topic: str, partition: int = 0) -> Any:
         """Leader, replicas and ISR as a broker's Metadata has them; None while nobody answers."""
         try:
-            return self.admin.list_topics(topic, timeout=5).topics[topic].partitions.get(partition)
+            return self._observer.list_topics(topic, timeout=LOOK_TIMEOUT_S).topics[topic].partitions.get(partition)
         except KafkaException:
+            # librdkafka goes on asking the broker that it asked last, also one that stands still: begin anew elsewhere.
+            awake = [f"127.0.0.1:{port}" for broker_id, port in self.ports.items() if broker_id not in self._paused]
+            self._observer = AdminClient({"bootstrap.servers": ",".join(awake), "log_level": 2})
             return None
 
     def leader(self, topic: str, partition: int = 0, *, other_than: int = -1) -> int:
