@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import assert_never
 
@@ -22,21 +23,25 @@ from appliance.base.ids import is_usable_uuid, uuid_to_text
 from appliance.base.object_store import ObjectStore
 from appliance.base.processes import ControllerSettings, ProcessHandle
 from appliance.base.randomness import Randomness, SystemRandomness, random_uuid
-from appliance.broker_actors.commit_pump import CommitPump, Done
+from appliance.broker_actors.broker_link import BrokerLink
+from appliance.broker_actors.commit_pump import OWN_OPERATION_TIMEOUT_MS, CommitPump, Done
 from appliance.broker_actors.controller_handlers import controller_handlers, served_versions
 from appliance.broker_actors.controller_probes import broker_is_gone
 from appliance.broker_actors.event_loop import new_event_loop
 from appliance.broker_actors.metadata_feed import MetadataFeed
 from appliance.broker_actors.metadata_store import MetadataStore
 from appliance.broker_actors.takeover import Takeover
+from appliance.broker_actors.unclean_elections import UncleanElections
+from appliance.broker_actors.topic_cleaner import TopicCleaner
 from appliance.controller.brokers import fence, repair, shut_down, unfence
 from appliance.controller.commits import Commit, LogCorrupt
-from appliance.controller.decisions import Operation, Rules
+from appliance.controller.decisions import LogEnd, Operation, Rules
 from appliance.controller.elections import is_unclean
 from appliance.controller.health import PartitionHealth, partition_health
-from appliance.controller.image import MetadataImage
+from appliance.controller.image import BrokerState, MetadataImage
 from appliance.controller.leader_elections import rebalance_leaders
 from appliance.controller.liveness import BrokerLiveness, Fence, LeaseTimers, ShutDown, Unfence
+from appliance.controller.log_ends import Part
 from appliance.controller.metadata_log import MetadataLog, SteppedDown, WrongCluster
 from appliance.controller.records import NO_LEADER, PartitionChanged
 from appliance.server.background import LoopBackground
@@ -53,6 +58,7 @@ from appliance.wire.messages.internal_metadata import (
     ControllerStatusResponse,
     MetadataFetchRequest,
     MetadataFetchResponse,
+    RegisterBrokerRequest,
 )
 from appliance.wire.schema import Struct
 
@@ -64,8 +70,8 @@ STORE_THREADS = 8
 STORE_QUEUE = 100
 PROBE_THREADS = 4
 PROBE_QUEUE = 1_000
-OWN_OPERATION_TIMEOUT_MS = 1 << 40
-"""What the controller decides by itself waits for the store for as long as it takes."""
+CONNECT_TIMEOUT_MS = 1_000
+"""To a broker that is asked something."""
 
 
 class Controller:
@@ -87,7 +93,9 @@ class Controller:
         self.clock: Clock = clock or SystemClock()
         self.randomness: Randomness = randomness or SystemRandomness()
         self._liveness = BrokerLiveness(LeaseTimers.of(config))
-        self.rules = Rules(config, self.randomness, self._liveness.positions)
+        log_ends: dict[tuple[uuid.UUID, int, int], LogEnd] = {}
+        self.rules = Rules(config, self.randomness, self._liveness.positions, log_ends)
+        self._unclean = UncleanElections(self, log_ends)
         self._settings = settings
         self._handle = handle
         self._loop = loop
@@ -121,10 +129,23 @@ class Controller:
             self._claimed,
         )
         self._feed = MetadataFeed(self._background, self.clock, settings.controller_id)
+        self._cleaner_threads = LoopBackground(
+            loop, threads=1, queue_limit=STORE_QUEUE, timers=self._timers, name="topic-cleaner"
+        )
+        self._cleaner = TopicCleaner(
+            store,
+            self._cleaner_threads,
+            self.clock,
+            config.get("tiering.delete.delay.ms"),
+            lambda: self.image,
+            self._decide,
+        )
         self._unfencing: dict[tuple[int, int], list[tuple[BrokerLeaseRequest, Pending]]] = {}
         """Heartbeats of brokers (id, epoch) that are being unfenced: the last one, and those that were given up."""
         self._heartbeats: dict[int, tuple[Connection, int]] = {}
         """Connection and broker epoch of each broker's last heartbeat."""
+        self._looking_at: set[tuple[int, int]] = set()
+        """Brokers (id, epoch) whose listeners are being looked at."""
         self._health: tuple[MetadataImage, PartitionHealth] | None = None
         self._unclean_elections = 0
         self._before = MetadataImage()
@@ -168,7 +189,9 @@ class Controller:
             self.image.cluster_id,
         )
         self._pump.begin()
+        self._unclean.took_over()
         self._decide(lambda image: repair(image, self.rules))
+        self._cleaner.start()
         self._background.schedule(TICK_MS, self._tick)
         interval_ms = self.config.get("leader.imbalance.check.interval.seconds") * 1_000
         self._background.schedule(interval_ms, self._send_leaders_home)
@@ -187,6 +210,19 @@ class Controller:
 
     def submit(self, operation: Operation, done: Done, timeout_ms: int) -> None:
         self._pump.submit(operation, done, timeout_ms)
+
+    @property
+    def background(self) -> LoopBackground:
+        return self._background
+
+    def link_to(self, address: tuple[str, int]) -> BrokerLink:
+        """A connection to a broker, for who asks it something."""
+        client_id = f"controller-{self._settings.controller_id}"
+        return BrokerLink(self._loop, self._background, address, client_id, CONNECT_TIMEOUT_MS)
+
+    def when_asked(self, parts: Iterable[Part], then: Callable[[], None]) -> None:
+        """Call `then` when it is known how long the logs of partitions are that nobody leads."""
+        self._unclean.when_asked(parts, then)
 
     def when_spread(self, done: Callable[[], None]) -> None:
         self._feed.when_spread([broker.broker_id for broker in self.image.live_brokers()], done)
@@ -284,6 +320,9 @@ class Controller:
             data_lost_partitions=health.data_lost,
             preferred_away_partitions=health.preferred_away,
             unclean_elections=self._unclean_elections,
+            deleted_topics=len(image.deleted_topics),
+            deleted_objects=self._cleaner.removed,
+            deleting=self._cleaner.waits_for(),
             brokers=[
                 ControllerStatusBroker(
                     broker_id=broker_id,
@@ -313,6 +352,7 @@ class Controller:
         self._liveness.committed(commit.number, commit.records, self.clock.monotonic_ms())
         self._liveness.image_changed(self.image, self.clock.monotonic_ms())
         self._feed.committed(commit, self._log.position)
+        self._unclean.committed(commit)
 
     def _count_unclean(self, commit: Commit) -> None:
         before, self._before = self._before, self.image
@@ -355,17 +395,32 @@ class Controller:
                 continue
             del self._heartbeats[broker_id]
             broker = self.image.brokers.get(broker_id)
-            if broker is None or broker.broker_epoch != broker_epoch or broker.dead:
-                continue
-            if not self.config.get("controller.fast.failover"):
-                continue
-            timeout_ms = self.config.get("controller.reconnect.timeout.ms")
-            self._background.run(
-                partial(broker_is_gone, broker.host, broker.port, broker_id, broker_epoch, timeout_ms),
-                partial(self._probed, (broker_id, broker_epoch)),
-            )
+            if broker is not None and broker.broker_epoch == broker_epoch:
+                self._look_at(broker)
 
-    def _probed(self, broker: tuple[int, int], gone: bool | Exception) -> None:
+    def registering(self, request: RegisterBrokerRequest) -> None:
+        """Rule B6: where another process than the registered one stands, or nobody, nobody has to wait for its lease.
+
+        A controller that has just taken over never saw the old process's heartbeats end.
+        """
+        broker = self.image.brokers.get(request.broker_id)
+        if broker is None or broker.fenced or broker.incarnation_id == request.incarnation_id:
+            return
+        if request.previous_broker_epoch != broker.broker_epoch:
+            self._look_at(broker)
+
+    def _look_at(self, broker: BrokerState) -> None:
+        named = (broker.broker_id, broker.broker_epoch)
+        if broker.dead or named in self._looking_at or not self.config.get("controller.fast.failover"):
+            return
+        self._looking_at.add(named)
+        timeout_ms = self.config.get("controller.reconnect.timeout.ms")
+        self._background.run(
+            partial(broker_is_gone, broker.host, broker.port, *named, timeout_ms), partial(self._looked, named)
+        )
+
+    def _looked(self, broker: tuple[int, int], gone: bool | Exception) -> None:
+        self._looking_at.discard(broker)
         if gone is not True:
             return
         dead = self._liveness.died(*broker)
@@ -410,11 +465,13 @@ class Controller:
     def close(self) -> None:
         """After the loop has ended: connections and threads."""
         self._active = False
+        self._cleaner.close()
         self._steps.close()
         self._server.close()
         self._timers.close()
         self._background.close()
         self._store_threads.close()
+        self._cleaner_threads.close()
 
 
 def run_controller(settings: ControllerSettings, handle: ProcessHandle) -> None:

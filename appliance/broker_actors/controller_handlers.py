@@ -5,7 +5,7 @@ A controller that is not active answers NOT_CONTROLLER, and the sender tries the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
 from appliance.base.errors import ErrorCode, KafkaError
@@ -22,6 +22,7 @@ from appliance.controller import (
 )
 from appliance.controller.decisions import Decision, Operation, Rules
 from appliance.controller.image import MetadataImage
+from appliance.controller.log_ends import Part
 from appliance.server.dispatcher import HandlerEntry, error_answer
 from appliance.server.forwarding import ErrorForm
 from appliance.server.handlers.configs import alter_failed, incremental_alter_failed
@@ -39,6 +40,7 @@ from appliance.wire.messages.internal_metadata import (
     BrokerLeaseRequest,
     ControllerStatusResponse,
     MetadataFetchRequest,
+    RegisterBrokerRequest,
 )
 from appliance.wire.schema import Struct
 
@@ -60,8 +62,13 @@ class ControllerView(Protocol):
     def submit(self, operation: Operation, done: Callable[[Struct | Exception | None], None], timeout_ms: int) -> None:
         """Decide, commit, then `done`; REQUEST_TIMED_OUT when it had to wait for too long."""
 
+    def when_asked(self, parts: Iterable[Part], then: Callable[[], None]) -> None:
+        """Call `then` when it is known how long the logs of these partitions are, where nobody leads them."""
+
     def when_spread(self, done: Callable[[], None]) -> None:
         """Call `done` when the live brokers know what is committed now, or after a moment."""
+
+    def registering(self, request: RegisterBrokerRequest) -> None: ...
 
     def heartbeat(self, request: BrokerLeaseRequest, pending: Pending) -> Struct | Pending: ...
 
@@ -82,7 +89,9 @@ def controller_handlers() -> dict[int, HandlerEntry]:
         ApiKey.CREATE_PARTITIONS: _deciding(partitions.create_partitions, create_partitions_failed, spread=True),
         ApiKey.ALTER_CONFIGS: _deciding(configs.alter, alter_failed, spread=True),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _deciding(configs.alter_incrementally, incremental_alter_failed, spread=True),
-        ApiKey.ELECT_LEADERS: _deciding(leader_elections.elect_leaders, elect_failed, spread=True),
+        ApiKey.ELECT_LEADERS: _deciding(
+            leader_elections.elect_leaders, elect_failed, spread=True, asks=leader_elections.wanted_uncleanly
+        ),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: _deciding(
             reassignments.alter_reassignments, alter_reassignments_failed, spread=True
         ),
@@ -91,7 +100,7 @@ def controller_handlers() -> dict[int, HandlerEntry]:
         ApiKey.ALLOCATE_PRODUCER_IDS: _deciding(
             lambda body, image, rules: producer_ids.allocate_producer_ids(body, image)
         ),
-        REGISTER_BROKER: _deciding(brokers.register),
+        REGISTER_BROKER: HandlerEntry(_register),
         REPLICAS_OFFLINE: _deciding(offline_replicas.replicas_offline),
     }
 
@@ -102,7 +111,11 @@ def served_versions() -> dict[int, tuple[int, int]]:
 
 
 def _deciding(
-    decide: Callable[[Any, MetadataImage, Rules], Decision], form: ErrorForm | None = None, *, spread: bool = False
+    decide: Callable[[Any, MetadataImage, Rules], Decision],
+    form: ErrorForm | None = None,
+    *,
+    spread: bool = False,
+    asks: Callable[[Any, MetadataImage], Iterable[Part]] | None = None,
 ) -> HandlerEntry:
     """An API whose requests are decided and committed.
 
@@ -110,6 +123,7 @@ def _deciding(
         form: its answer when everything failed alike.
         spread: whether the answer waits for brokers to know what was committed. Clients see that; what brokers ask for
             themselves must not wait for other brokers.
+        asks: partitions of which it has to be known before how long their logs are.
     """
 
     def handle(controller: ControllerView, request: Request) -> Struct | Pending | None:
@@ -132,9 +146,16 @@ def _deciding(
                 pending.answer(failed)
 
         timeout_ms = getattr(body, "timeout_ms", 0)
-        controller.submit(
-            lambda image: decide(body, image, rules), done, timeout_ms if timeout_ms > 0 else DEFAULT_TIMEOUT_MS
-        )
+
+        def submit() -> None:
+            controller.submit(
+                lambda image: decide(body, image, rules), done, timeout_ms if timeout_ms > 0 else DEFAULT_TIMEOUT_MS
+            )
+
+        if asks is None:
+            submit()
+        else:
+            controller.when_asked(asks(body, controller.image), submit)
         return pending
 
     entry = HandlerEntry(handle, error=form)
@@ -156,6 +177,15 @@ def _status(controller: ControllerView, request: Request) -> ControllerStatusRes
 
 def _fetch_metadata(controller: ControllerView, request: Request) -> Struct | Pending:
     return controller.fetch_metadata(cast(MetadataFetchRequest, request.body), request.pending())
+
+
+_REGISTER = _deciding(brokers.register)
+
+
+def _register(controller: ControllerView, request: Request) -> Struct | Pending | None:
+    if controller.active:
+        controller.registering(cast(RegisterBrokerRequest, request.body))
+    return _REGISTER.handle(controller, request)
 
 
 def _lease(controller: ControllerView, request: Request) -> Struct | Pending:

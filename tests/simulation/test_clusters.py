@@ -53,22 +53,7 @@ def lived() -> Iterator[Counter[str]]:
     yield Counter()
 
 
-NOT_HEALED = {
-    20: "nobody claims while the active controller stands still, although the days are good again",
-    29: "the same",
-}
-"""Days on which nothing is lost, but the cluster is not back when the day ends: still to be explained."""
-
-
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(seed, marks=pytest.mark.xfail(reason=NOT_HEALED[seed], raises=Violated, strict=True))
-        if seed in NOT_HEALED
-        else seed
-        for seed in seeds(DAYS)
-    ],
-)
+@pytest.mark.parametrize("seed", seeds(DAYS))
 def test_nothing_promised_is_lost(seed: int, lived: Counter[str]) -> None:
     world = World(seed)
     try:

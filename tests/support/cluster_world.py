@@ -24,12 +24,11 @@ from tests.support.cluster_brokers import FIRST_BROKER_PORT, BrokerProcess
 from tests.support.cluster_checks import Checks
 from tests.support.cluster_clients import Clients
 from tests.support.cluster_controllers import FIRST_PORT, ControllerProcess
-from tests.support.cluster_faults import Faults
+from tests.support.cluster_faults import FAULTS_MS, Faults
 from tests.support.cluster_log import MemoryLogs
 from tests.support.cluster_store import MemoryStore
 from tests.support.cluster_wire import Address, Clock, Process
 
-FAULTS_MS = 9_000
 HEAL_MS = 7_500
 QUIET_MS = 1_500
 """At the end of the healing nothing new is sent, so that all can be settled."""
