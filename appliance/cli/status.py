@@ -111,6 +111,9 @@ def _controller(brokers: list[BrokerEndpoint]) -> dict[str, Any] | None:
             "reassigning_partitions": answer.reassigning_partitions,
             "data_lost_partitions": answer.data_lost_partitions,
             "unclean_elections": answer.unclean_elections,
+            "deleted_topics": answer.deleted_topics,
+            "deleted_objects": answer.deleted_objects,
+            "deleting": answer.deleting,
             "brokers": [
                 {
                     "broker_id": broker.broker_id,
@@ -299,6 +302,11 @@ def _print(document: dict[str, Any]) -> None:
             f"{controller['under_min_isr_partitions']} under min.insync.replicas, "
             f"{controller['reassigning_partitions']} being moved"
         )
+        if controller["deleted_topics"]:
+            print(
+                f"deleted topics: {controller['deleted_topics']} with objects to be removed, "
+                f"{controller['deleted_objects']} objects removed so far; {controller['deleting']}"
+            )
     print_table(
         ("BROKER", "ADDRESS", "RACK", "LEADS", "REPLICAS"),
         [(b["broker_id"], b["address"], b["rack"] or "-", b["leads"], b["replicas"]) for b in document["brokers"]],

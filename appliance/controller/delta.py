@@ -31,6 +31,8 @@ from appliance.controller.records import (
     TopicConfigSet,
     TopicCreated,
     TopicDeleted,
+    TopicObjectsGone,
+    TopicObjectsLeft,
     commit_number_of,
     position_of,
 )
@@ -52,6 +54,7 @@ class MetadataDelta:
         self._brokers: dict[int, BrokerState] | None = None
         self._topics: dict[str, TopicState] | None = None
         self._topics_by_id: dict[uuid.UUID, TopicState] | None = None
+        self._deleted_topics: dict[uuid.UUID, str] | None = None
         # Partitions and configs under construction, so that a topic of n partitions costs n steps and not n^2.
         self._partitions: dict[uuid.UUID, list[PartitionState]] = {}
         self._configs: dict[uuid.UUID, dict[str, str]] = {}
@@ -73,6 +76,10 @@ class MetadataDelta:
                 self._set_topic_config(record)
             case TopicDeleted():
                 self._remove_topic(record)
+            case TopicObjectsLeft():
+                self._mutable_deleted_topics()[record.topic_id] = record.name
+            case TopicObjectsGone():
+                self._mutable_deleted_topics().pop(record.topic_id, None)
             case BrokerRegistered():
                 self._register(record, position)
             case BrokerFenced():
@@ -116,9 +123,11 @@ class MetadataDelta:
             broker_configs=self._broker_configs,
             next_producer_id=self._next_producer_id,
             features=self._features,
+            deleted_topics=self.base.deleted_topics if self._deleted_topics is None else self._deleted_topics,
         )
         # What was handed out is never changed again.
         self.base, self._brokers, self._topics, self._topics_by_id = image, None, None, None
+        self._deleted_topics = None
         return image
 
     def _mutable_brokers(self) -> dict[int, BrokerState]:
@@ -130,6 +139,11 @@ class MetadataDelta:
         if self._topics is None or self._topics_by_id is None:
             self._topics, self._topics_by_id = dict(self.base.topics), dict(self.base.topics_by_id)
         return self._topics, self._topics_by_id
+
+    def _mutable_deleted_topics(self) -> dict[uuid.UUID, str]:
+        if self._deleted_topics is None:
+            self._deleted_topics = dict(self.base.deleted_topics)
+        return self._deleted_topics
 
     def _topic(self, topic_id: uuid.UUID) -> TopicState:
         topics = self.base.topics_by_id if self._topics_by_id is None else self._topics_by_id
@@ -167,12 +181,17 @@ class MetadataDelta:
         topics, by_id = self._mutable_topics()
         invariant(record.name not in topics, f"topic {record.name} created twice")
         topics[record.name] = by_id[record.topic_id] = TopicState(record.name, record.topic_id)
+        deleted = self.base.deleted_topics if self._deleted_topics is None else self._deleted_topics
+        if record.topic_id in deleted:
+            # It is brought back.
+            del self._mutable_deleted_topics()[record.topic_id]
         self.changed_topics.add(record.topic_id)
 
     def _remove_topic(self, record: TopicDeleted) -> None:
         state = self._topic(record.topic_id)
         topics, by_id = self._mutable_topics()
         del topics[state.name], by_id[record.topic_id]
+        self._mutable_deleted_topics()[record.topic_id] = state.name
         self._partitions.pop(record.topic_id, None)
         self._configs.pop(record.topic_id, None)
         self.changed_topics.add(record.topic_id)

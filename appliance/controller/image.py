@@ -79,6 +79,8 @@ class MetadataImage:
     """Dynamic configuration by broker id as text; the empty text holds the cluster's defaults."""
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
+    deleted_topics: Mapping[uuid.UUID, str] = field(default_factory=dict)
+    """Ids and names of deleted topics whose objects in the tier are still to be removed."""
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """One partition by the topic's name, or None."""

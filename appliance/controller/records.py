@@ -210,6 +210,19 @@ class BrokerUnregistered(msgspec.Struct, frozen=True, array_like=True, tag=14):
     broker_epoch: int
 
 
+class TopicObjectsLeft(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """A deleted topic may still have objects in the tier. In snapshots only; in a commit `TopicDeleted` says it."""
+
+    topic_id: uuid.UUID
+    name: str
+
+
+class TopicObjectsGone(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """Nothing of a deleted topic is in the tier, and nothing comes any more."""
+
+    topic_id: uuid.UUID
+
+
 Record: TypeAlias = (
     ControllerClaimed
     | ClusterCreated
@@ -225,6 +238,8 @@ Record: TypeAlias = (
     | ProducerIdsAllocated
     | BrokerShuttingDown
     | BrokerUnregistered
+    | TopicObjectsLeft
+    | TopicObjectsGone
 )
 
 

@@ -23,6 +23,7 @@ from appliance.controller.records import (
     Record,
     TopicConfigSet,
     TopicCreated,
+    TopicObjectsLeft,
 )
 
 CommitTimes = tuple[tuple[int, int], ...]
@@ -69,6 +70,8 @@ def records_of(image: MetadataImage) -> Iterator[Record]:
             yield TopicConfigSet(topic.topic_id, key, value)
         for partition in topic.partitions:
             yield PartitionChanged(topic.topic_id, partition)
+    for topic_id, name in sorted(image.deleted_topics.items()):
+        yield TopicObjectsLeft(topic_id, name)
     if image.next_producer_id:
         yield ProducerIdsAllocated(-1, -1, image.next_producer_id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from appliance.base.object_store import ObjectStore
 from appliance.tiering.manifest import Item, Manifest, PageItem
@@ -16,6 +17,9 @@ from appliance.tiering.names import (
     partition_folder,
     topic_folder,
 )
+
+DELETED_MAX = 1_000
+"""So many objects of a deleted topic go in one round."""
 
 LoadPage = Callable[[PageItem], tuple[Item, ...]]
 
@@ -50,17 +54,37 @@ def listed_names(items: tuple[Item, ...], load_page: LoadPage) -> Iterator[tuple
             yield from listed_names(load_page(item), load_page)
 
 
-def delete_topic_objects(store: ObjectStore, topic_id: uuid.UUID) -> int:
-    """Delete everything of a topic, each partition's manifest last; returns how many objects went.
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What one round has removed of a deleted topic."""
+
+    objects: int
+    is_all: bool
+    """Whether nothing of it was left."""
+
+
+def delete_topic_objects(store: ObjectStore, topic_id: uuid.UUID, limit: int = DELETED_MAX) -> Removed:
+    """Delete at most `limit` objects of a topic, the manifests of its partitions after all others.
 
     Only for an id whose deletion is committed: nothing else ever makes a topic's objects dead. A late upload can land
     after it, so it is repeated until two lists a day apart are empty.
     Raises: StoreUnavailable, StoreRefused.
     """
-    names = [row.name for row in store.list(topic_folder(topic_id))]
-    for name in sorted(names, key=lambda name: name.endswith("/" + MANIFEST)):
+    names: list[str] = []
+    manifests: list[str] = []
+    is_all = True
+    for row in store.list(topic_folder(topic_id)):
+        if len(names) >= limit:
+            is_all = False
+            break
+        (manifests if row.name.endswith("/" + MANIFEST) else names).append(row.name)
+    if is_all:
+        room = limit - len(names)
+        is_all = len(manifests) <= room
+        names += manifests[:room]
+    for name in names:
         store.delete(name)
-    return len(names)
+    return Removed(len(names), is_all)
 
 
 def dead_names(store: ObjectStore, manifest: Manifest, epoch: int, load_page: LoadPage) -> Iterator[str]:

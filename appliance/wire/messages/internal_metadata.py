@@ -90,6 +90,12 @@ class ControllerStatusResponse(Struct, api_key=CONTROLLER_STATUS, versions=(0, 0
     """Led by another than their first replica."""
     unclean_elections: Int64 = 0
     """Since this controller took over."""
+    deleted_topics: Int32 = 0
+    """Deleted topics whose objects in the tier are being removed."""
+    deleted_objects: Int64 = 0
+    """Objects of deleted topics removed since this controller took over."""
+    deleting: String = ""
+    """What the removal waits for, or why it does not go on."""
 
 
 class RegisterBrokerListener(Struct):

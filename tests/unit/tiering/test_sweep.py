@@ -9,7 +9,7 @@ from appliance.base.object_store import ObjectInfo
 from appliance.tiering.directory import DirectoryStore
 from appliance.tiering.manifest import Garbage, Item, Manifest, PageItem, SegmentItem
 from appliance.tiering.names import ObjectName, manifest_name, partition_folder
-from appliance.tiering.sweep import dead_names, delete_topic_objects, is_listed
+from appliance.tiering.sweep import Removed, dead_names, delete_topic_objects, is_listed
 from tests.support.tier_objects import TOPIC, TOPIC_ID
 
 FOLDER = partition_folder(TOPIC_ID, 0)
@@ -79,6 +79,9 @@ def test_a_deleted_topic_loses_its_manifests_last(store: DirectoryStore) -> None
         def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
             return super().list(prefix, start_after=start_after)
 
-    assert delete_topic_objects(Noting(store._root), TOPIC_ID) == 6
+    assert delete_topic_objects(Noting(store._root), TOPIC_ID, limit=3) == Removed(3, is_all=False)
+    assert delete_topic_objects(Noting(store._root), TOPIC_ID, limit=2) == Removed(2, is_all=False)
+    assert delete_topic_objects(Noting(store._root), TOPIC_ID) == Removed(1, is_all=True)
+    assert delete_topic_objects(Noting(store._root), TOPIC_ID) == Removed(0, is_all=True)
     assert [name.endswith("manifest.json") for name in order] == [False] * 4 + [True] * 2
     assert [row.name for row in store.list("")] == [other]
