@@ -41,6 +41,13 @@ _LEASES = (
         1_000,
         "How often the active controller proves to the object store that it still leads.",
     ),
+    _own(
+        "unclean.recovery.timeout.ms",
+        INT,
+        5_000,
+        "How long the controller waits, before an unclean election, for living replicas to say how long their logs "
+        "are.",
+    ),
     _own("controller.proof.max.ms", INT, 3_000, "A controller whose last proof is older grants only soft leases."),
     _own(
         "controller.takeover.ms", INT, 2_000, "How long a standby waits for the active controller before it takes over."

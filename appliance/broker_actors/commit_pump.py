@@ -18,6 +18,9 @@ from appliance.wire.schema import Struct
 
 _log = logging.getLogger(__name__)
 
+OWN_OPERATION_TIMEOUT_MS = 1 << 40
+"""What the controller decides by itself waits for the store for as long as it takes."""
+
 Done = Callable[[Struct | Exception | None], None]
 """Gets the answer of an operation once its records stand in the log, or why there is none."""
 

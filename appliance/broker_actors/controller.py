@@ -31,9 +31,9 @@ from appliance.broker_actors.event_loop import new_event_loop
 from appliance.broker_actors.metadata_feed import MetadataFeed
 from appliance.broker_actors.metadata_store import MetadataStore
 from appliance.broker_actors.takeover import Takeover
-from appliance.broker_actors.unclean_elections import UncleanElections
 from appliance.broker_actors.topic_cleaner import TopicCleaner
 from appliance.controller.brokers import fence, repair, shut_down, unfence
+from appliance.broker_actors.unclean_elections import UncleanElections
 from appliance.controller.commits import Commit, LogCorrupt
 from appliance.controller.decisions import LogEnd, Operation, Rules
 from appliance.controller.elections import is_unclean
@@ -218,7 +218,7 @@ class Controller:
     def link_to(self, address: tuple[str, int]) -> BrokerLink:
         """A connection to a broker, for who asks it something."""
         client_id = f"controller-{self._settings.controller_id}"
-        return BrokerLink(self._loop, self._background, address, client_id, CONNECT_TIMEOUT_MS)
+        return BrokerLink(self._loop, self._background, address, client_id, CONNECT_TIMEOUT_MS, self._security)
 
     def when_asked(self, parts: Iterable[Part], then: Callable[[], None]) -> None:
         """Call `then` when it is known how long the logs of partitions are that nobody leads."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from appliance.base.config import BrokerConfig
 from appliance.base.randomness import Randomness
@@ -17,8 +17,24 @@ from appliance.controller.image import MetadataImage
 from appliance.controller.records import Record
 from appliance.wire.schema import Struct
 
-LogEnds: TypeAlias = Mapping[tuple[uuid.UUID, int, int], tuple[int, int]]
-"""By topic id, partition and broker: last leader epoch and end offset of a replica's log."""
+
+class LogEnd(NamedTuple):
+    """How far the log of a replica goes that was asked before an unclean election."""
+
+    leader_epoch: int
+    """Of the partition that nobody leads, when it was asked: nothing comes to any log while that stays."""
+    broker_epoch: int
+    """The incarnation that was asked; another one may have lost its tail."""
+    last_epoch: int = -1
+    """Of its last record."""
+    end_offset: int = -1
+    """-1: it gave no answer in time. `UNUSABLE`: it has said that it cannot be used."""
+
+
+UNUSABLE = -2
+
+LogEnds: TypeAlias = Mapping[tuple[uuid.UUID, int, int], LogEnd]
+"""By topic id, partition and broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +58,7 @@ class Rules:
     positions: Mapping[tuple[int, int], int] = field(default_factory=dict)
     """By broker id and epoch: the commit up to which it has said that it knows."""
     log_ends: LogEnds = field(default_factory=dict)
-    """What was asked before an unclean election; without it the first replica that lives is chosen."""
+    """What replicas have said of their logs, for unclean elections (rule P10)."""
 
     def config_of(self, image: MetadataImage) -> BrokerConfig:
         """With what was altered for all brokers since."""

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from appliance.base.config import TopicConfig, topic_config
-from appliance.controller.decisions import Rules
+from appliance.controller.decisions import UNUSABLE, LogEnd, Rules
 from appliance.controller.delta import MetadataDelta
 from appliance.controller.image import BrokerState, MetadataImage, TopicState
 from appliance.controller.records import (
@@ -129,19 +129,39 @@ class Outcome:
             if broker_id in state.elr and self.may_lead(broker_id):
                 elr = _union(state.elr, state.isr, without=(broker_id,))
                 return broker_id, _with(state, isr=(broker_id,), elr=elr)
-        if unclean or self._config(topic).unclean_leader_election_enable:
-            chosen = self._longest(topic, state, unclean)
+        if unclean or self.unclean_is_allowed(topic):
+            chosen = self._longest(topic, before, self.able(state, by_operator=unclean), by_operator=unclean)
             if chosen != NO_LEADER:
                 return chosen, _with(state, isr=(chosen,), elr=(), data_lost=False)
         return NO_LEADER, state
 
-    def _longest(self, topic: TopicState, state: PartitionState, by_operator: bool) -> int:
-        """Who has most, as far as that is known, else the first. One that lost all is an operator's choice alone."""
-        able = [
+    def unclean_is_allowed(self, topic: TopicState) -> bool:
+        """By the topic's config, or the brokers'."""
+        return self._config(topic).unclean_leader_election_enable
+
+    def able(self, state: PartitionState, *, by_operator: bool = False) -> list[int]:
+        """Who could be elected uncleanly. One that lost all is an operator's choice alone."""
+        return [
             b for b in state.replicas if self.may_lead(b) and (by_operator or not state.data_lost or b not in state.isr)
         ]
-        ends = self._rules.log_ends
-        return max(able, key=lambda b: ends.get((topic.topic_id, state.partition, b), (-1, -1)), default=NO_LEADER)
+
+    def log_end(self, topic: TopicState, partition: PartitionState, broker_id: int) -> LogEnd | None:
+        """What a living replica has said of its log since nobody leads; None when it was not asked yet."""
+        end = self._rules.log_ends.get((topic.topic_id, partition.partition, broker_id))
+        if end is None or end.leader_epoch != partition.leader_epoch:
+            return None
+        return end if end.broker_epoch == self.image.brokers[broker_id].broker_epoch else None
+
+    def _longest(self, topic: TopicState, before: PartitionState, able: Sequence[int], *, by_operator: bool) -> int:
+        """Who has most, as far as that is known, else the first. Nobody before all have been asked (rule P10)."""
+        if len(able) <= 1:
+            # There is nothing to compare.
+            return able[0] if able else NO_LEADER
+        ends = {b: self.log_end(topic, before, b) for b in able}
+        if not by_operator and None in ends.values():
+            return NO_LEADER
+        usable = {b: end[2:] if end is not None else (-1, -1) for b, end in ends.items()}
+        return max((b for b in able if usable[b][1] != UNUSABLE), key=lambda b: usable[b], default=NO_LEADER)
 
     def _eligible(self, topic: TopicState, before: PartitionState, state: PartitionState) -> tuple[int, ...]:
         """Rule P9: who left while too few stayed still has all that was acknowledged, for nothing is since."""

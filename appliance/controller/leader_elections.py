@@ -14,6 +14,7 @@ from appliance.base.errors import ErrorCode, KafkaError
 from appliance.controller.decisions import Decision, Rules, answer
 from appliance.controller.elections import Outcome
 from appliance.controller.image import MetadataImage, TopicState
+from appliance.controller.log_ends import Part
 from appliance.controller.records import NO_LEADER, PartitionChanged, PartitionState, Record
 from appliance.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -59,6 +60,18 @@ def elect_leaders(request: ElectLeadersRequest, image: MetadataImage, rules: Rul
         if rows or not everything:
             results.append(ReplicaElectionResult(topic=name, partition_result=rows))
     return answer(ElectLeadersResponse(replica_election_results=results), records)
+
+
+def wanted_uncleanly(request: ElectLeadersRequest, image: MetadataImage) -> list[Part]:
+    """The partitions whose logs have to be compared before the request is decided (rule P10)."""
+    if request.election_type != ElectionType.UNCLEAN:
+        return []
+    return [
+        (image.topics[name].topic_id, number)
+        for name, numbers in _wanted(request, image)
+        if name in image.topics
+        for number in numbers
+    ]
 
 
 def _wanted(request: ElectLeadersRequest, image: MetadataImage) -> Iterable[tuple[str, list[int]]]:

@@ -16,6 +16,7 @@ from appliance.server.handlers import (
     import_records,
     list_offsets,
     log_dirs,
+    log_ends,
     log_state,
     metadata,
     produce,
@@ -28,7 +29,7 @@ from appliance.server.handlers import (
 )
 from appliance.wire.api import ApiKey
 from appliance.wire.messages.internal_import import IMPORT_RECORDS
-from appliance.wire.messages.internal_metadata import CONTROLLER_STATUS
+from appliance.wire.messages.internal_metadata import CONTROLLER_STATUS, REPLICA_LOG_ENDS
 from appliance.wire.messages.internal_status import BROKER_STATUS
 
 
@@ -70,6 +71,7 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: HandlerEntry(cluster.describe_topic_partitions),
         BROKER_STATUS: HandlerEntry(status.broker_status),
         IMPORT_RECORDS: HandlerEntry(import_records.handle, error=import_records.failed),
+        REPLICA_LOG_ENDS: HandlerEntry(log_ends.replica_log_ends),
         CONTROLLER_STATUS: HandlerEntry(status.controller_status, error=status.controller_status_failed),
         **groups.group_handlers(),
         **transactions.transaction_handlers(producer_ids.ProducerIds().handle),

@@ -142,6 +142,9 @@ class Partitions(Protocol):
     def out_of_service(self) -> Sequence[tuple[TopicPartition, str]]:
         """Partitions of this broker that are not served, and why."""
 
+    def write_now(self, hosted: Any) -> None:
+        """Write what is staged of one partition before the tick ends."""
+
     def checkpoint_log_starts(self) -> Callable[[], None]:
         """Work for a helper thread that makes the log starts as they are now durable. It raises OSError."""
 

@@ -10,6 +10,7 @@
 8. When a leader answers, no newer leader epoch of the partition is being served.
 9. A broker epoch belongs to one incarnation; producer ids are given out once.
 10. No replica takes records of another topic id.
+11. Who is elected uncleanly has the longest log of those that were heard, and no log has grown since it was asked.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ class Checks:
             if isinstance(record, BrokerRegistered):
                 self._incarnations[position_of(commit.number, index)] = record.incarnation_id
         self._world.counts["commits"] += 1
-        self._compare(before, self.image)
+        self._compare(before, self.image, commit.writer_id)
 
-    def _compare(self, before: MetadataImage, after: MetadataImage) -> None:
+    def _compare(self, before: MetadataImage, after: MetadataImage, writer_id: int) -> None:
         for topic_id, topic in after.topics_by_id.items():
             old = before.topics_by_id.get(topic_id)
             if old is topic:
@@ -114,12 +115,35 @@ class Checks:
                     self._world.counts["from the ELR"] += state.leader in earlier.elr
                     if state.leader != NO_LEADER and is_unclean(earlier, state):
                         self._world.counts["unclean elections"] += 1
+                        self._check_longest(before, key, state.leader, writer_id)
                         self._give_up(key)
                 self._look_at(key)
         for topic_id in before.topics_by_id:
             if topic_id not in after.topics_by_id:
                 self._world.note(f"topic {before.topics_by_id[topic_id].name} is gone")
                 self._world.counts["topics deleted"] += 1
+
+    def _check_longest(self, before: MetadataImage, key: Part, leader: int, writer_id: int) -> None:
+        """Invariant 11."""
+        earlier, writer = before.partition_by_id(*key), self._world.controllers[writer_id]
+        if earlier is None or not writer.alive or writer.controller.image.controller_id != writer_id:
+            return
+        longest = (-1, -1)
+        for broker_id in earlier.replicas:
+            end = writer.controller.rules.log_ends.get((*key, broker_id))
+            broker, log = before.brokers.get(broker_id), self._log(broker_id, key)
+            if end is None or end.end_offset < 0 or broker is None or log is None:
+                continue
+            if (end.leader_epoch, end.broker_epoch) != (earlier.leader_epoch, broker.broker_epoch):
+                continue
+            self._world.counts["logs compared"] += 1
+            if not broker.fenced and end.end_offset != len(log.content):
+                self._world.violated(f"11: broker {broker_id} said {end}, its log ends at {len(log.content)}")
+            if not broker.fenced and not broker.shutting_down:
+                longest = max(longest, (log.content[-1][0] if log.content else -1, len(log.content)))
+        mine = self._log(leader, key)
+        if mine is not None and longest > (mine.content[-1][0] if mine.content else -1, len(mine.content)):
+            self._world.violated(f"11: {leader} leads {key[1]} with {len(mine.content)} records, another has {longest}")
 
     def _give_up(self, key: Part) -> None:
         self.lossy[key] = None

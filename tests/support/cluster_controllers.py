@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from appliance.base.processes import ControllerSettings, ProcessHandle
 from appliance.base.randomness import SeededRandomness
+from appliance.broker_actors.broker_link import BrokerLink
 from appliance.broker_actors.commit_pump import CommitPump
 from appliance.broker_actors.controller import Controller
 from appliance.broker_actors.controller_handlers import controller_handlers
@@ -15,7 +16,7 @@ from appliance.broker_actors.metadata_store import MetadataStore
 from appliance.broker_actors.takeover import Takeover
 from appliance.controller.commits import Commit
 from appliance.controller.metadata_log import MetadataLog
-from tests.support.cluster_wire import Background, Clock, Process, Server, StoreBackground
+from tests.support.cluster_wire import Background, Clock, Link, Process, Server, StoreBackground
 
 if TYPE_CHECKING:
     from tests.support.cluster_world import World
@@ -89,6 +90,9 @@ class SimulatedController(Controller):
         self._feed = MetadataFeed(background, self.clock, process.controller_id)
         self.simulated_server = Server(process, controller_handlers(), self)
         self._server: Any = self.simulated_server
+
+    def link_to(self, address: tuple[str, int]) -> BrokerLink:
+        return Link(self._process, address)  # type: ignore[return-value]
 
     @property
     def log(self) -> MetadataLog:

@@ -10,12 +10,14 @@ from appliance.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from appliance.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from tests.support.cluster_clients import PLAIN
+from tests.support.cluster_clients import LOSSY, PLAIN
 from tests.support.cluster_world import World
 
 READY_MS = 2_500
 LONG_MS = 8_500
 WITHOUT_FOLLOWERS_MS = 950
+LAGGING_MS = 2_500
+"""Longer than `replica.lag.time.max.ms` and the look that notices."""
 
 
 def quiet_world(seed: int) -> World:
@@ -91,3 +93,25 @@ def leader_moved_while_cut_off(seed: int, *, next_dies: bool) -> World:
             break
     world.run_until(end_ms)
     return world
+
+
+def followers_left_behind(seed: int) -> tuple[World, int]:
+    """A leader dies alone in the ISR; both others live, and the one that follows first in the list has less.
+
+    Returns the world in which somebody else leads, and who has the longer log.
+    """
+    world = World(seed, troubles=False, brokers=3, min_insync_replicas="1", replica_socket_timeout_ms="30000")
+    world.clients.pause_ms = (40, 160)
+    world.clients.partitions = ((LOSSY, 0),)
+    world.begin()
+    world.run_until(READY_MS)
+    state = world.checks.image.topics[LOSSY].partitions[0]
+    short, long = (member for member in state.replicas if member != state.leader)
+    for behind in (short, long):
+        world.faults.cut(f"b{behind}", f"b{state.leader}", until_ms=world.now + LONG_MS)
+        world.run_until(world.now + LAGGING_MS)
+    isr = world.checks.image.topics[LOSSY].partitions[0].isr
+    assert isr == (state.leader,), f"seed {seed}: {isr} are in sync"
+    world.brokers[state.leader].die()
+    world.run_until(world.now + 2_000)
+    return world, long

@@ -12,16 +12,17 @@ from appliance.broker_actors.replica_manager import ReplicaManager
 from appliance.controller import isr
 from appliance.controller.elections import Outcome
 from appliance.controller.liveness import BrokerLiveness
-from appliance.controller.records import PartitionState
+from appliance.controller.records import NO_LEADER, PartitionState
 from appliance.partition.follower import FetchPosition, PartitionFollower
 from appliance.partition.leader import PartitionLeader
+from appliance.server.handlers import log_ends
 from tests.support.replication_world import OnlyCommittedIsr
 
 Patch = Callable[[str, Any], None]
 """Puts something else in the place of a dotted name."""
 
 _decided, _late, _followed = isr._decided, BrokerLiveness.late, ReplicaManager.followed
-_earlier = Outcome._earlier_leaders
+_earlier, _longest, _end_of = Outcome._earlier_leaders, Outcome._longest, log_ends._end_of
 
 
 def high_watermark_over_the_committed_isr(patch: Patch) -> None:
@@ -92,3 +93,20 @@ def one_earlier_leader_instead_of_the_list(patch: Patch) -> None:
 
 def soft_lease_without_healthy_isr(patch: Patch) -> None:
     patch("appliance.broker_actors.hosted_partition.HostedPartition.has_healthy_isr", lambda self: True)
+
+
+def first_that_lives_instead_of_the_longest(patch: Patch) -> None:
+    def first(self: Outcome, topic: Any, before: PartitionState, able: Any, *, by_operator: bool) -> int:
+        return next(iter(able), NO_LEADER) if _longest(self, topic, before, able, by_operator=by_operator) >= 0 else -1
+
+    patch("appliance.controller.elections.Outcome._longest", first)
+
+
+def log_ends_told_before_the_leader_is_known_to_be_gone(patch: Patch) -> None:
+    def end_of(broker: Any, topic_id: Any, wanted: Any) -> tuple[int, int]:
+        hosted = broker.partitions.get_by_id(topic_id, wanted.partition)
+        if hosted is not None:
+            wanted.leader_epoch = hosted.leader_epoch
+        return _end_of(broker, topic_id, wanted)
+
+    patch("appliance.server.handlers.log_ends._end_of", end_of)

@@ -72,6 +72,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self.history: deque[str] = deque(maxlen=HISTORY)
         self._digest = hashlib.sha256()
+        self._broken: Violated | None = None
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
         own = {name.replace("_", "."): value for name, value in properties.items()}
@@ -124,6 +125,9 @@ class World:
                 self.events += 1
                 if alarm.told:
                     self.violated(alarm.told)
+                if self._broken is not None:
+                    # Whoever called what noticed it may have taken it for a failure of its own.
+                    raise self._broken
         finally:
             product.removeHandler(alarm)
         self.now = end_ms
@@ -145,7 +149,8 @@ class World:
 
     def violated(self, what: str) -> None:
         history = "\n".join(self.history)
-        raise Violated(f"seed {self.seed} at {self.now} ms: {what}\n{history}")
+        self._broken = Violated(f"seed {self.seed} at {self.now} ms: {what}\n{history}")
+        raise self._broken
 
     # Processes
 

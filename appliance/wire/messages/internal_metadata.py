@@ -1,5 +1,5 @@
-"""Between brokers and controllers, our own: MetadataFetch, ControllerStatus, RegisterBroker, BrokerLease and
-ReplicasOffline.
+"""Between brokers and controllers, our own: MetadataFetch, ControllerStatus, RegisterBroker, BrokerLease,
+ReplicasOffline and ReplicaLogEnds.
 
 Kafka's BrokerRegistration and BrokerHeartbeat have no room for what the leases need (controller epoch, firm or soft,
 state of the log), and its brokers read the metadata quorum by Fetch; hence APIs of our own, with keys above Kafka's.
@@ -17,6 +17,7 @@ CONTROLLER_STATUS = 20002
 REGISTER_BROKER = 20003
 BROKER_LEASE = 20004
 REPLICAS_OFFLINE = 20005
+REPLICA_LOG_ENDS = 20006
 
 
 class MetadataFetchRequest(Request["MetadataFetchResponse"], api_key=METADATA_FETCH, versions=(0, 0), flexible_from=0):
@@ -176,3 +177,44 @@ class ReplicasOfflineRequest(
 class ReplicasOfflineResponse(Struct, api_key=REPLICAS_OFFLINE, versions=(0, 0), flexible_from=0):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
+
+
+class ReplicaLogEndsPartition(Struct):
+    partition: Int32 = 0
+    leader_epoch: Int32 = -1
+    """The partition's, since nobody leads it: a broker that has not heard of it yet may still be appending."""
+
+
+class ReplicaLogEndsTopic(Struct):
+    topic_id: Uuid = ZERO_UUID
+    partitions: list[ReplicaLogEndsPartition] = field()
+
+
+class ReplicaLogEndsRequest(
+    Request["ReplicaLogEndsResponse"], api_key=REPLICA_LOG_ENDS, versions=(0, 0), flexible_from=0
+):
+    """How long the logs of a broker's replicas are, asked by the controller before an unclean election."""
+
+    topics: list[ReplicaLogEndsTopic] = field()
+
+
+class ReplicaLogEndsRow(Struct):
+    partition: Int32 = 0
+    error_code: Int16 = 0
+    """KAFKA_STORAGE_ERROR: this replica cannot be used. Anything else may be over soon."""
+    last_epoch: Int32 = -1
+    log_end_offset: Int64 = -1
+
+
+class ReplicaLogEndsTopicRows(Struct):
+    topic_id: Uuid = ZERO_UUID
+    partitions: list[ReplicaLogEndsRow] = field()
+
+
+class ReplicaLogEndsResponse(Struct, api_key=REPLICA_LOG_ENDS, versions=(0, 0), flexible_from=0):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    broker_id: Int32 = -1
+    broker_epoch: Int64 = -1
+    """Whose logs these are: another process of the broker may have lost what this one had."""
+    topics: list[ReplicaLogEndsTopicRows] = field()

@@ -128,9 +128,9 @@ def test_who_was_never_in_sync_is_not_elected() -> None:
     assert (state_of(image).leader, state_of(image).isr) == (NO_LEADER, (1,))
 
 
-def test_unclean_election_happens_where_the_topic_says_so() -> None:
+def test_an_unclean_election_happens_at_once_where_one_replica_lives() -> None:
     configs = {**DURABLE, "unclean.leader.election.enable": "true"}
-    before = with_partition(1, 2, 3, isr=(1,), configs=configs)
+    before = with_partition(1, 2, isr=(1,), configs=configs)
     image = lose(before, 1)
     state = state_of(image)
     assert (state.leader, state.isr, state.elr) == (2, (2,), ())
@@ -138,16 +138,8 @@ def test_unclean_election_happens_where_the_topic_says_so() -> None:
     assert is_unclean(state_of(before), state)
 
 
-def test_the_longest_log_wins_an_unclean_election() -> None:
-    configs = {"unclean.leader.election.enable": "true"}
-    image = with_partition(1, 2, 3, isr=(1,), configs=configs)
-    chosen = Rules(rules().config, rules().randomness, log_ends={(TOPIC, 0, 2): (4, 900), (TOPIC, 0, 3): (5, 10)})
-    _, image = committed(image, fence([(1, image.brokers[1].broker_epoch)], image, chosen))
-    assert state_of(image).leader == 3
-
-
 def test_an_operator_allows_an_unclean_election_and_the_partition_comes_back() -> None:
-    image = lose(with_partition(1, 2, 3, isr=(1,)), 1)
+    image = lose(with_partition(1, 2, isr=(1,)), 1)
     resource = AlterConfigsResource(
         resource_type=2,
         resource_name="t",
