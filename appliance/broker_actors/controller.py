@@ -218,7 +218,7 @@ class Controller:
     def link_to(self, address: tuple[str, int]) -> BrokerLink:
         """A connection to a broker, for who asks it something."""
         client_id = f"controller-{self._settings.controller_id}"
-        return BrokerLink(self._loop, self._background, address, client_id, CONNECT_TIMEOUT_MS, self._security)
+        return BrokerLink(self._loop, self._background, address, client_id, CONNECT_TIMEOUT_MS)
 
     def when_asked(self, parts: Iterable[Part], then: Callable[[], None]) -> None:
         """Call `then` when it is known how long the logs of partitions are that nobody leads."""
