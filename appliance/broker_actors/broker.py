@@ -29,6 +29,7 @@ from appliance.broker_actors.internal_topics import InternalTopics
 from appliance.broker_actors.log_care import LogCare
 from appliance.broker_actors.log_cleaner import LogCleaner
 from appliance.broker_actors.log_cleaner_worker import ProcessWorker
+from appliance.broker_actors.log_repair import LogRepair
 from appliance.broker_actors.offline_replicas import OfflineReplicas
 from appliance.broker_actors.partition_host import PartitionHost
 from appliance.broker_actors.replica_manager import ReplicaManager
@@ -169,6 +170,15 @@ class Broker:
             self.background,
             lambda number: ProcessWorker(number, self.broker_id, self.background),
         )
+        self.repair = LogRepair(
+            self.partitions,
+            logs,
+            lambda: self.image,
+            self.remote,
+            self.clock,
+            self.background,
+            self.cleaner.mended,
+        )
 
     def start(self) -> None:
         """Listen, then register. Raises: UserError when the address cannot be had."""
@@ -208,6 +218,7 @@ class Broker:
         self._care.start()
         self._offline_replicas.start()
         self.cleaner.start()
+        self.repair.start()
         self.replication.start()
         self._tick_tiering()
         self.controller.start()
@@ -380,6 +391,7 @@ class Broker:
             self._exporter.close()
         self._care.close()
         self.cleaner.close()
+        self.repair.close()
         self.replication.close()
         self.tiering.close()
         self.groups.close()

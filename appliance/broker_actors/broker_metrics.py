@@ -74,6 +74,7 @@ def numbers_of(broker: Broker) -> BrokerNumbers:
         request_bytes=server.request_bytes,
         connections_starved=len(server.starved),
         log_write_errors=broker.partitions.write_errors,
+        repaired_segments=broker.repair.repaired_segments,
         helper_jobs=broker.background.unfinished,
         uploads=broker.tiering.uploads_under_way,
         tiering_waiting_bytes=sum(row.waiting_bytes for row in broker.tiering.status()),

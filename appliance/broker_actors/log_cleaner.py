@@ -364,6 +364,10 @@ class LogCleaner:
         self._refused[hosted.topic_partition] = hosted.log
         self.numbers.uncleanable[hosted.topic_partition] = reason
 
+    def mended(self, hosted: HostedPartition) -> None:
+        """Its log was damaged, and is not any more."""
+        self._allow(hosted.topic_partition)
+
     def _allow(self, topic_partition: TopicPartition) -> None:
         self._refused.pop(topic_partition, None)
         self.numbers.uncleanable.pop(topic_partition, None)

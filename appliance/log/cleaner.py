@@ -13,25 +13,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.base.clock import Clock
 from appliance.base.disk import Disk
-from appliance.log.checkpoints import read_file, write_fully
+from appliance.log.checkpoints import read_file
+from appliance.log.cleaned_file import CleanedFile
 from appliance.log.compaction import SourceSegment, group_segments
 from appliance.log.compaction_filter import LastRecord, Round, clean_batch, note_offsets, unpack
 from appliance.log.compaction_transactions import CleanedTransactions
 from appliance.log.indexes import (
     AbortedTransaction,
     CorruptIndex,
-    OffsetIndex,
-    TimeIndex,
     aborted_from_bytes,
-    aborted_to_bytes,
 )
 from appliance.log.scan import walk_batches
-from appliance.log.segment import NO_TIMESTAMP, file_stem
+from appliance.log.segment import file_stem
 from appliance.log.segment_swap import CLEANED_SUFFIX, CleanedSegment
 from appliance.records.batch import BatchHeader
 from appliance.records.control import read_marker
@@ -40,7 +38,6 @@ from appliance.records.errors import CorruptBatch
 MAP_ENTRY_BYTES = 200
 """Memory of one key in the map of offsets, at most: key, number, their places in the table, and room to grow."""
 MAP_ENTRIES_MIN = 1_000
-WRITE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,78 +91,6 @@ class Throttle:
         self._free_ms = ahead_ms
         if ahead_ms - now_ms >= 1:
             self._sleep((ahead_ms - now_ms) / 1_000)
-
-
-@dataclass(slots=True)
-class _Target:
-    """The files that a group of segments becomes."""
-
-    disk: Disk
-    directory: Path
-    base_offset: int
-    index_interval_bytes: int
-    descriptor: int = -1
-    size_bytes: int = 0
-    written_bytes: int = 0
-    indexed_position: int = 0
-    max_timestamp: int = NO_TIMESTAMP
-    max_timestamp_offset: int = 0
-    pieces: list[bytes | memoryview] = field(default_factory=list)
-    index: OffsetIndex = field(default_factory=OffsetIndex)
-    time_index: TimeIndex = field(default_factory=TimeIndex)
-    aborted: list[AbortedTransaction] = field(default_factory=list)
-
-    def open(self) -> None:
-        self.descriptor = self.disk.open(self._path(".log"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        self.max_timestamp_offset = self.base_offset
-
-    def append(self, header: BatchHeader, max_timestamp: int, batch: bytes | memoryview) -> int:
-        """Queue a batch; returns the bytes that were written."""
-        position = self.size_bytes
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = max_timestamp, header.last_offset
-        if position - self.indexed_position > self.index_interval_bytes:
-            self.index.append(header.last_offset - self.base_offset, position)
-            self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-            self.indexed_position = position
-        self.pieces.append(batch)
-        self.size_bytes += len(batch)
-        return self.write() if self.size_bytes - self.written_bytes >= WRITE_BYTES else 0
-
-    def write(self) -> int:
-        content = b"".join(self.pieces)
-        self.pieces.clear()
-        write_fully(self.disk, self.descriptor, content, self.written_bytes)
-        self.written_bytes += len(content)
-        return len(content)
-
-    def finish(self, sources: list[int]) -> CleanedSegment:
-        """Make all files durable. Raises OSError."""
-        self.disk.fdatasync(self.descriptor)
-        self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        self._store(".index", self.index.unstored())
-        self._store(".timeindex", self.time_index.unstored())
-        self._store(".txnindex", aborted_to_bytes(self.aborted))
-        self.disk.fsync_directory(self.directory)
-        return CleanedSegment(
-            self.base_offset, self.size_bytes, self.max_timestamp, self.max_timestamp_offset, tuple(sources)
-        )
-
-    def close(self) -> None:
-        if self.descriptor >= 0:
-            self.disk.close(self.descriptor)
-            self.descriptor = -1
-
-    def _store(self, suffix: str, content: bytes) -> None:
-        descriptor = self.disk.open(self._path(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            write_fully(self.disk, descriptor, content, 0)
-            self.disk.fsync(descriptor)
-        finally:
-            self.disk.close(descriptor)
-
-    def _path(self, suffix: str) -> Path:
-        return self.directory / f"{file_stem(self.base_offset)}{suffix}{CLEANED_SUFFIX}"
 
 
 class CleaningRound:
@@ -245,7 +170,7 @@ class CleaningRound:
 
     def _clean(self, group: list[SourceSegment], round_: Round, transactions: CleanedTransactions) -> CleanedSegment:
         job, stats = self.job, self.stats
-        target = _Target(self._disk, job.directory, group[0].base_offset, job.index_interval_bytes)
+        target = CleanedFile(self._disk, job.directory, group[0].base_offset, job.index_interval_bytes)
         last_filled = max((n for n, segment in enumerate(group) if segment.size_bytes), default=-1)
         try:
             target.open()
@@ -267,14 +192,14 @@ class CleaningRound:
         finally:
             target.close()
 
-    def _append(self, target: _Target, header: BatchHeader, left: bytes | memoryview) -> int:
+    def _append(self, target: CleanedFile, header: BatchHeader, left: bytes | memoryview) -> int:
         count = int.from_bytes(left[57:61], "big")
         max_timestamp = int.from_bytes(left[35:43], "big", signed=True)
         self.stats.records_kept += count
         return target.append(header, max_timestamp, left)
 
     @staticmethod
-    def _judge(header: BatchHeader, batch: memoryview, transactions: CleanedTransactions, target: _Target) -> bool:
+    def _judge(header: BatchHeader, batch: memoryview, transactions: CleanedTransactions, target: CleanedFile) -> bool:
         """Whether the batch may go for what its transaction came to."""
         if not header.is_control:
             return transactions.data_batch(header)

@@ -78,6 +78,10 @@ class DamageBook:
                     each.reason,
                 )
 
+    def known(self) -> dict[tuple[Path, int], tuple[DamagedRange, ...]]:
+        """Damaged ranges by folder and base offset of the segment."""
+        return {place: ranges for place, ranges in self._found.items() if ranges}
+
     def of_segment(self, segment: Segment) -> tuple[DamagedRange, ...]:
         return self._found.get((segment.directory, segment.base_offset), ())
 

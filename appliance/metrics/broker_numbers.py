@@ -91,6 +91,8 @@ class BrokerNumbers:
     connections_starved: int = 0
     """Connections whose request waits for such memory."""
     log_write_errors: int = 0
+    repaired_segments: int = 0
+    """So many had damage that was mended with batches from a replica or the tier."""
     helper_jobs: int = 0
     uploads: int = 0
     tiering_waiting_bytes: int = 0

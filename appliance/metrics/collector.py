@@ -67,6 +67,7 @@ class BrokerCollector(Collector):
             ("appliance_received_bytes", "Bytes from clients.", numbers.bytes_received),
             ("appliance_sent_bytes", "Bytes to clients.", numbers.bytes_sent),
             ("appliance_log_write_errors", "Writes and flushes that the disk refused.", numbers.log_write_errors),
+            ("appliance_log_repaired_segments", "Damaged segments that were mended.", numbers.repaired_segments),
             ("appliance_handler_errors", "Requests that failed by a mistake of ours.", numbers.handler_errors),
         ):
             yield CounterMetricFamily(name, text, value)

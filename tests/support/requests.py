@@ -34,13 +34,17 @@ _numbers = itertools.count()
 
 
 def new_topic(
-    connection: Connection, partitions: int = 1, configs: Mapping[str, str] | None = None, name: str = ""
+    connection: Connection,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+    name: str = "",
+    replicas: int = 1,
 ) -> CreatableTopicResult:
     """Create a topic; without a name, one that no other test has."""
     topic = CreatableTopic(
         name=name or f"topic-{next(_numbers)}",
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=replicas,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
     )
     response = connection.call(CreateTopicsRequest(topics=[topic]))

@@ -31,6 +31,8 @@ from appliance.tiering.fetcher import RemoteRead
 from appliance.wire.messages.fetch import FetchRequest, FetchResponse
 
 REPLICA_STATE_SINCE = 15
+FOLLOWER_READS_SINCE = 11
+"""From here on any reader may read from a follower, as in Apache Kafka; the selector only says who is sent there."""
 REMOTE_READS_MAX = 4
 """Partitions of one request that are read from the object store; others of them wait for the next request."""
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -91,7 +93,8 @@ class FetchOperation:
         self._isolation_level = body.isolation_level
         replica_id = body.replica_state.replica_id if request.api_version >= REPLICA_STATE_SINCE else body.replica_id
         rack = body.rack_id if body.rack_id and selects_by_rack(broker.config) else ""
-        self._reader = FetchReader(broker, body.isolation_level, replica_id, rack)
+        may_follow = request.api_version >= FOLLOWER_READS_SINCE
+        self._reader = FetchReader(broker, body.isolation_level, replica_id, rack, may_follow=may_follow)
         self._max_bytes = min(body.max_bytes, handler.max_bytes)
         self._min_bytes = min(body.min_bytes, self._max_bytes)
         self._max_wait_ms = body.max_wait_ms

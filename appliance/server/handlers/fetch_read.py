@@ -94,11 +94,17 @@ class PartitionRead:
 class FetchReader:
     """Reads partitions as one request wants them. Stays off the disk unless `may_wait`."""
 
-    __slots__ = ("_broker", "_isolation_level", "_rack", "_replica_id")
+    __slots__ = ("_broker", "_isolation_level", "_may_follow", "_rack", "_replica_id")
 
-    def __init__(self, broker: Broker, isolation_level: int, replica_id: int = -1, rack: str = "") -> None:
-        """`rack`: of a reader that may be sent to a replica there; empty for all others."""
+    def __init__(
+        self, broker: Broker, isolation_level: int, replica_id: int = -1, rack: str = "", *, may_follow: bool = False
+    ) -> None:
+        """`rack`: of a reader that may be sent to a replica there; empty for all others.
+
+        `may_follow`: a follower, too, answers, with what it knows to be committed (KIP-392).
+        """
         self._rack = rack
+        self._may_follow = may_follow
         self._broker = broker
         self._isolation_level = isolation_level
         self._replica_id = replica_id
@@ -125,7 +131,7 @@ class FetchReader:
         if self._replica_id >= 0:
             # Followers do not come here.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        refusal = refusal_for_reader(hosted) if self._rack else hosted.refusal()
+        refusal = refusal_for_reader(hosted) if self._may_follow else hosted.refusal()
         error = refusal or leader_epoch_error(partition.current_leader_epoch, hosted.leader_epoch)
         if error:
             raise KafkaError(error)
