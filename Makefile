@@ -6,7 +6,7 @@ SEEDS ?= 500
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale bench-failover bench-replicated profile bench-spark wheel lock clean
+.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale bench-failover bench-replicated profile bench-spark native wheel lock clean
 
 help:
 	@echo "make setup       check this machine and make .venv from the locked requirements"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench-replicated  three replicas, acks=1 and acks=all, beside Apache Kafka (ARGS=--quick)"
 	@echo "make profile     where the time of a produce request goes, into docs/benchmarks.md"
 	@echo "make bench-spark the same for Spark"
+	@echo "make native      Spark's compiled decoder, where there is cargo; nothing needs it"
 	@echo "make wheel       the wheel that terraform/ installs on its nodes, in dist/"
 	@echo "make lock        lock the versions in requirements/ anew"
 	@echo "make clean       remove what was built, and .demo; .venv and .cache stay"
@@ -81,6 +82,10 @@ profile: setup-test
 
 bench-spark: setup-test
 	.venv/bin/python -m tests.benchmarks.spark $(ARGS)
+
+native:
+	CARGO_TARGET_DIR=build/native cargo build --release --manifest-path spark/native/Cargo.toml
+	cp build/native/release/lib_native.so spark/_native.abi3.so
 
 wheel: setup
 	@.tools/bin/uv --version >/dev/null 2>&1 && uv=.tools/bin/uv || uv=uv; \

@@ -1,4 +1,4 @@
-"""Record batches to Arrow, in bulk. Pure but for pyarrow.
+"""Record batches to Arrow, in bulk: which batches, which rows and which columns; `decode_numpy` reads the records.
 
 Columns are those of Spark's Kafka source: key, value (binary), topic (string), partition (int), offset (long),
 timestamp (microseconds, UTC), timestampType (int), headers (array of key and value); and `tier` if asked for.
@@ -7,12 +7,17 @@ timestamp (microseconds, UTC), timestampType (int), headers (array of key and va
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from appliance.base.ids import TopicPartition
-from appliance.records.batch import check_batch, parse_header, split_batches
-from appliance.records.reader import read_records
+from appliance.records.batch import HEADER_BYTES, BatchHeader, check_batch, parse_header, split_batches
+from appliance.records.compression import decompress
+from spark.aborted import NOBODY_ABORTED, AbortedFilter, AbortedRange
+from spark.decode_native import read_columns
+from spark.decode_numpy import HEADER_TYPE, NO_APPEND_TIME, TIMESTAMP_TYPE, Piece
 
 ROWS_PER_ARROW_BATCH = 32_768
 BYTES_PER_ARROW_BATCH = 1024 * 1024
@@ -24,12 +29,21 @@ FIELDS = {
     "topic": pa.field("topic", pa.string()),
     "partition": pa.field("partition", pa.int32()),
     "offset": pa.field("offset", pa.int64()),
-    "timestamp": pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    "timestamp": pa.field("timestamp", TIMESTAMP_TYPE),
     "timestampType": pa.field("timestampType", pa.int32()),
-    "headers": pa.field("headers", pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
+    "headers": pa.field("headers", pa.list_(HEADER_TYPE)),
     "tier": pa.field("tier", pa.string()),
 }
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+OF_RECORDS = frozenset(("key", "value", "offset", "timestamp", "headers"))
+"""Columns whose cells differ from record to record; the others are one cell for many rows."""
+
+
+class Chunk(NamedTuple):
+    """Whole batches (the last may be cut off), and what was aborted in their range, if that is to be left out."""
+
+    records: bytes | memoryview
+    aborted: Sequence[AbortedRange] = NOBODY_ABORTED
 
 
 class Decoder:
@@ -44,21 +58,26 @@ class Decoder:
     def __init__(self, columns: Sequence[str], tp: TopicPartition, tier: str, verify_crc: bool) -> None:
         self.schema = pa.schema([FIELDS[name] for name in columns])
         self._columns = tuple(columns)
+        self._of_records = OF_RECORDS & set(columns)
         self._tp = tp
         self._tier = tier
         self._verify_crc = verify_crc
+        self._aborted = AbortedFilter()
         self.next_offset = -1
         """Behind the last batch that was decoded; -1 before the first."""
+        self.last_epoch = -1
+        """The leader epoch of that batch."""
 
-    def decode(self, chunks: Iterable[bytes | memoryview], start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Rows with offsets in [start, end), from chunks of whole batches (the last may be cut off).
+    def decode(self, chunks: Iterable[Chunk], start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Rows with offsets in [start, end). What was handed out reaches up to `next_offset` at each step.
 
         Raises:
             CorruptBatch: bytes that are not what their batch promises.
         """
-        rows = _Rows(self._columns)
+        group = _Group(start, end, self._of_records)
         for chunk in chunks:
-            for batch in split_batches(memoryview(chunk)):
+            self._aborted.learn(chunk.aborted)
+            for batch in split_batches(chunk.records):
                 header = parse_header(batch)
                 if header.next_offset <= start:
                     continue
@@ -66,64 +85,84 @@ class Decoder:
                     break
                 if self._verify_crc:
                     check_batch(batch)
-                if not header.is_control:
-                    rows.add(batch, header.timestamp_type, start, end)
-                self.next_offset = header.next_offset
-                if rows.is_full:
-                    yield self._arrow(rows)
-                    rows = _Rows(self._columns)
-        if rows.count:
-            yield self._arrow(rows)
+                if not group.takes(header):
+                    yield from self._arrow(group)
+                    group = _Group(start, end, self._of_records)
+                if not self._aborted.drops(header) and header.record_count:
+                    group.add(header, batch)
+                self.next_offset, self.last_epoch = header.next_offset, header.partition_leader_epoch
+        yield from self._arrow(group)
 
-    def _arrow(self, rows: _Rows) -> pa.RecordBatch:
+    def _arrow(self, group: _Group) -> Iterator[pa.RecordBatch]:
+        if not group.rows:
+            return
+        found = group.columns()
         arrays = []
         for name in self._columns:
             match name:
                 case "topic":
-                    array = pa.repeat(pa.scalar(self._tp.topic, pa.string()), rows.count)
+                    array = pa.repeat(pa.scalar(self._tp.topic, pa.string()), group.rows)
                 case "partition":
-                    array = pa.repeat(pa.scalar(self._tp.partition, pa.int32()), rows.count)
+                    array = pa.repeat(pa.scalar(self._tp.partition, pa.int32()), group.rows)
                 case "tier":
-                    array = pa.repeat(pa.scalar(self._tier, pa.string()), rows.count)
-                case "timestamp":
-                    array = pa.array(rows.timestamps, pa.timestamp("ms", tz="UTC")).cast(FIELDS[name].type)
+                    array = pa.repeat(pa.scalar(self._tier, pa.string()), group.rows)
+                case "timestampType":
+                    array = pa.repeat(pa.scalar(group.timestamp_type, pa.int32()), group.rows)
                 case _:
-                    array = pa.array(rows.values[name], FIELDS[name].type)
+                    array = found[name]
             arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if group.crosses_an_edge:
+            rows = rows.filter(group.kept(found["offset"]))
+        if rows.num_rows:
+            yield rows
 
 
-class _Rows:
-    """The cells of one Arrow batch while it grows; columns that nobody wants are not kept."""
+class _Group:
+    """The batches of one Arrow batch while it grows; `names` are the wanted columns that differ from row to row."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.count = 0
-        self.bytes = 0
-        self.timestamps: list[int] = []
-        self.values: dict[str, list[object]] = {name: [] for name in columns}
+    def __init__(self, start: int, end: int, names: frozenset[str]) -> None:
+        self.rows = 0
+        self.crosses_an_edge = False
+        self.timestamp_type = 0
+        self._start, self._end, self._names = start, end, names
+        self._bytes = 0
+        self._pieces: list[Piece] = []
+        self._is_opened = False
 
-    @property
-    def is_full(self) -> bool:
-        return self.count >= ROWS_PER_ARROW_BATCH or self.bytes >= BYTES_PER_ARROW_BATCH
+    def takes(self, header: BatchHeader) -> bool:
+        """Whether a further batch may go into this group: there is room, and it is of the same kind."""
+        if not self.rows:
+            return True
+        is_full = self.rows >= ROWS_PER_ARROW_BATCH or self._bytes >= BYTES_PER_ARROW_BATCH
+        return not (
+            is_full or header.timestamp_type != self.timestamp_type or self._must_open(header) != self._is_opened
+        )
 
-    def add(self, batch: memoryview, timestamp_type: int, start: int, end: int) -> None:
-        """The records of a batch with offsets in [start, end)."""
-        records = [record for record in read_records(batch) if start <= record.offset < end]
-        values = self.values
-        if "key" in values:
-            values["key"] += [record.key for record in records]
-        if "value" in values:
-            values["value"] += [record.value for record in records]
-        if "offset" in values:
-            values["offset"] += [record.offset for record in records]
-        if "timestamp" in values:
-            self.timestamps += [record.timestamp for record in records]
-        if "timestampType" in values:
-            values["timestampType"] += [timestamp_type] * len(records)
-        if "headers" in values:
-            # Spark's own source gives null, not an empty list, to a record without headers.
-            values["headers"] += [
-                [{"key": name, "value": value} for name, value in record.headers] or None for record in records
-            ]
-        self.count += len(records)
-        self.bytes += len(batch)
+    def _must_open(self, header: BatchHeader) -> bool:
+        """Offsets without holes stand in the header."""
+        return not self._names <= {"offset"} or header.record_count != header.last_offset_delta + 1
+
+    def add(self, header: BatchHeader, batch: memoryview) -> None:
+        """Take a batch's records. Raises: CorruptBatch."""
+        self.timestamp_type, self._is_opened = header.timestamp_type, self._must_open(header)
+        body = decompress(header.codec, batch[HEADER_BYTES:]) if self._is_opened else b""
+        append_time = header.max_timestamp if header.timestamp_type else NO_APPEND_TIME
+        piece = Piece(body, header.record_count, header.base_offset, header.base_timestamp, append_time)
+        self._pieces.append(piece)
+        self._bytes += len(body)
+        self.rows += header.record_count
+        self.crosses_an_edge |= header.base_offset < self._start or header.next_offset > self._end
+
+    def columns(self) -> dict[str, pa.Array]:
+        """The wanted columns, and offsets when rows must be cut off by them. Raises: CorruptBatch."""
+        names = self._names | {"offset"} if self.crosses_an_edge else self._names
+        if self._is_opened:
+            return read_columns(self._pieces, names)
+        ranges = [np.arange(piece.base_offset, piece.base_offset + piece.records) for piece in self._pieces]
+        return {"offset": pa.array(np.concatenate(ranges))}
+
+    def kept(self, offsets: pa.Array) -> pa.Array:
+        """Which rows lie in [start, end)."""
+        numbers = offsets.to_numpy()
+        return pa.array((numbers >= self._start) & (numbers < self._end))

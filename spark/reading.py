@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.client.client import Client
-from appliance.records.batch import parse_header, split_batches
-from appliance.tiering.reader import TierDataLoss, TierNotCovering, TierReader
+from appliance.client.results import FetchResult
+from appliance.tiering.reader import TierBatches, TierDataLoss, TierNotCovering, TierReader
 from appliance.tiering.stores import open_store
-from spark.decode import Decoder
+from spark.aborted import NOBODY_ABORTED, AbortedRange
+from spark.decode import Chunk, Decoder
 from spark.options import EARLIEST, SourceOptions
 from spark.plan import HOT, TIERED, DataLoss, Split
 
@@ -45,7 +46,8 @@ def _read_tiered(options: SourceOptions, columns: tuple[str, ...], split: Split)
     cursor = split.start
     while cursor < split.end:
         chunks = (
-            batches.records for batches in reader.read_range(split.topic_id, split.tp.partition, cursor, split.end)
+            _tiered_chunk(batches, options.read_committed)
+            for batches in reader.read_range(split.topic_id, split.tp.partition, cursor, split.end)
         )
         try:
             for rows in decoder.decode(chunks, cursor, split.end):
@@ -65,7 +67,6 @@ def _read_tiered(options: SourceOptions, columns: tuple[str, ...], split: Split)
 
 def _read_hot(options: SourceOptions, columns: tuple[str, ...], split: Split, start: int) -> Iterator[pa.RecordBatch]:
     decoder = Decoder(columns, split.tp, HOT, options.verify_crc)
-    last_epoch = -1
     with Client(
         options.bootstrap_servers, client_id="appliance-spark", timeout_ms=options.request_timeout_ms
     ) as client:
@@ -91,19 +92,27 @@ def _read_hot(options: SourceOptions, columns: tuple[str, ...], split: Split, st
                 continue
             if fetched.error != ErrorCode.NONE:
                 raise KafkaError(fetched.error, f"Fetch of {split.tp} at {cursor}")
-            yield from decoder.decode([fetched.records], cursor, split.end)
-            for batch in split_batches(memoryview(fetched.records)):
-                header = parse_header(batch)
-                if header.base_offset < split.end:
-                    last_epoch = header.partition_leader_epoch
+            yield from decoder.decode([_hot_chunk(fetched, options.read_committed)], cursor, split.end)
             if decoder.next_offset > cursor:
                 cursor, empty = decoder.next_offset, 0
                 continue
             empty += 1
             if empty >= EMPTY_FETCHES_MAX:
                 raise IncompleteSplit(f"{split.tp}: nothing comes at offset {cursor}, {split.end} was promised")
-        if last_epoch >= 0:
-            _check_lineage(client, split, last_epoch)
+        if decoder.last_epoch >= 0:
+            _check_lineage(client, split, decoder.last_epoch)
+
+
+def _tiered_chunk(batches: TierBatches, read_committed: bool) -> Chunk:
+    if not read_committed:
+        return Chunk(batches.records)
+    return Chunk(batches.records, [AbortedRange(*transaction) for transaction in batches.aborted])
+
+
+def _hot_chunk(fetched: FetchResult, read_committed: bool) -> Chunk:
+    if not read_committed:
+        return Chunk(fetched.records, NOBODY_ABORTED)
+    return Chunk(fetched.records, [AbortedRange(*transaction) for transaction in fetched.aborted])
 
 
 def _check_lineage(client: Client, split: Split, last_epoch: int) -> None:
