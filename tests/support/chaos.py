@@ -61,12 +61,14 @@ class ChaosCluster(ReplicatedCluster):
             if number == 1:
                 self.controllers[1].wait_until_ready()
         self.brokers = {}
+        self._paused = set()
         self.ports = {broker_id: free_port("127.0.0.1", taken) for broker_id in range(1, brokers + 1)}
         for broker_id in self.ports:
             self.begin(broker_id)
         for broker in self.brokers.values():
             broker.wait_until_ready()
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
+        self._observer = self.admin
 
     def __enter__(self) -> ChaosCluster:
         return self
