@@ -119,6 +119,22 @@ _TIERING = (
     _own(
         "tiering.sweep.interval.ms", LONG, 7 * DAY_MS, "How often the leader looks for objects that no manifest lists."
     ),
+    _own(
+        "tiering.groups.interval.ms",
+        INT,
+        60_000,
+        "How often the committed offsets of groups are put into the object store, if there are new ones.",
+    ),
+    row(
+        "restore.offset.gap",
+        INT,
+        1 << 30,
+        "So many offsets are left out when a lost log is restored from the object store: readers may have seen them.",
+        low=0,
+        high=(1 << 31) - 1,
+        ours=True,
+        importance=Importance.MEDIUM,
+    ),
     _own("tiering.manifest.cache.max.age.ms", INT, 60_000, "How long a reader trusts its copy of a manifest.", 0),
     _own("tiering.chunk.bytes", INT, 1 << 20, "How much is read at once from the object store.", 1 << 12),
     _own(

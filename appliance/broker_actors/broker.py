@@ -24,6 +24,7 @@ from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.broker_actors.broker_metrics import LoopLag, numbers_of
 from appliance.broker_actors.controller_channel import BrokerIdentity, ControllerChannel
 from appliance.broker_actors.event_loop import new_event_loop
+from appliance.broker_actors.group_backup import GroupBackup
 from appliance.broker_actors.group_host import GroupCoordinatorHost
 from appliance.broker_actors.internal_topics import InternalTopics
 from appliance.broker_actors.log_care import LogCare
@@ -158,6 +159,8 @@ class Broker:
             self.tiering.partition_leading,
             lambda hosted: self.tiering.partition_stopped(hosted.topic_id, hosted.partition),
         )
+        self.group_backup = GroupBackup(store, self._tiering_threads, self.clock, config, lambda: self.image)
+        self.partitions.watch(self.group_backup.leading, self.group_backup.stopped)
         self.replication = ReplicaManager(self, loop, store, self._tiering_threads)
         self.partitions.replication = self.replication
         self.loop_lag = LoopLag(self.background, self.clock)
@@ -221,6 +224,7 @@ class Broker:
         self.repair.start()
         self.replication.start()
         self._tick_tiering()
+        self.group_backup.start()
         self.controller.start()
 
     def _serve_metrics(self) -> None:
@@ -394,6 +398,7 @@ class Broker:
         self.repair.close()
         self.replication.close()
         self.tiering.close()
+        self.group_backup.close()
         self.groups.close()
         self.transactions.close()
         self.server.close()

@@ -59,6 +59,7 @@ class HostedPartition:
         "leader_epoch",
         "log",
         "log_end_offset",
+        "log_was_lost",
         "offline",
         "partition",
         "plain",
@@ -98,6 +99,8 @@ class HostedPartition:
         self.is_leader = False
         self.recovering = False
         """Leading, but it must read and claim the tier's manifest before it serves."""
+        self.log_was_lost = False
+        """Leading with a log that was begun anew, because the one that was there is gone."""
         self.start: LeaderStart | None = None
         """Leading, but an earlier leader may still be answering (P1)."""
         self.superseded_by = -1

@@ -44,6 +44,7 @@ class InternalPartition(Protocol):
     leader_epoch: int
     high_watermark: int
     log_end_offset: int
+    recovering: bool
 
     @property
     def config(self) -> Any: ...
@@ -119,7 +120,7 @@ class PartitionCoordinator(Generic[M, R, S]):
         if self._ended:
             return
         hosted, host = self._hosted, self._host
-        if hosted.high_watermark < hosted.log_end_offset:
+        if hosted.recovering or hosted.high_watermark < hosted.log_end_offset:
             # What is in the log already may not be given out before it is committed, nor be left out.
             host.background.schedule(LOAD_POLL_MS, self.load)
             return

@@ -62,6 +62,14 @@ def build_batch(
     return bytes(batch)
 
 
+def build_gap(offsets: int, now_ms: int) -> bytes:
+    """One batch without records that takes up `offsets` offsets, as compaction leaves them behind."""
+    batch = bytearray(HEADER_BYTES)
+    batch[CRC_START:] = _pack_covered(0, offsets - 1, now_ms, now_ms, -1, -1, -1, 0)
+    _pack_header(batch, 0, 0, HEADER_BYTES - LENGTH_END, -1, MAGIC, crc32c(memoryview(batch)[CRC_START:]))
+    return bytes(batch)
+
+
 def encode_record(
     timestamp_delta: int,
     offset_delta: int,

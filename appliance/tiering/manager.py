@@ -81,6 +81,10 @@ class TierablePartition(Protocol):
         """Whether the manifest must be claimed before anything is served (unclean election, unclean shutdown)."""
 
     @property
+    def log_was_lost(self) -> bool:
+        """Whether the broker has had a log of the partition that is gone, and nothing has come since."""
+
+    @property
     def log(self) -> PartitionLog: ...
     @property
     def last_stable_offset(self) -> int: ...
@@ -132,6 +136,7 @@ class TieringManager:
             sweep_interval_ms=config.get("tiering.sweep.interval.ms"),
             retention_interval_ms=config.get("log.retention.check.interval.ms"),
         )
+        self._restore_gap: int = config.get("restore.offset.gap")
         self._led: dict[tuple[uuid.UUID, int], _Led] = {}
         self._pass: deque[_Led] = deque()
         self._uploads = _Line(config.get("tiering.upload.max.in.flight"))
@@ -147,6 +152,7 @@ class TieringManager:
         if known is not None and known.machine.leader_epoch == hosted.leader_epoch and known.hosted is hosted:
             return
         self.partition_stopped(*key)
+        recovering = hosted.recovering and hosted.config.remote_storage_enable
         machine = TieringLeader(
             hosted.topic,
             hosted.topic_id,
@@ -155,11 +161,11 @@ class TieringManager:
             hosted.leader_epoch,
             self._limits,
             self._randomness,
-            recovering=hosted.recovering,
+            recovering=recovering,
         )
         led = _Led(hosted, machine, self._store)
         self._led[key] = led
-        if hosted.recovering:
+        if recovering:
             self._drive(led)
 
     def partition_stopped(self, topic_id: uuid.UUID, partition: int) -> None:
@@ -349,7 +355,10 @@ class TieringManager:
         if led.ended or not led.may_act:
             return ReadFailed("the leadership has ended")
         try:
-            kept = bring_in_line(led.hosted.log, tier, led.machine.leader_epoch, self._clock.now_ms())
+            log = led.hosted.log
+            is_lost = led.hosted.log_was_lost or log.log_end_offset == 0 < tier.end_offset
+            gap = self._restore_gap if is_lost else 0
+            kept = bring_in_line(log, tier, led.machine.leader_epoch, self._clock.now_ms(), gap)
         except (OSError, LogWriteFailed, CorruptSnapshot) as error:
             return ReadFailed(f"bringing the log in line with the tier: {error}")
         outcome = "log kept" if kept else f"log begun anew at the tiered end {tier.end_offset}"

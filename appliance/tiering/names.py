@@ -4,6 +4,7 @@
 tier/{topic id}/{partition:05}/manifest.json
 tier/{topic id}/{partition:05}/seg/{start:020}-{end:020}-{epoch:010}-{seq:010}
 tier/{topic id}/{partition:05}/page/{start:020}-{end:020}-{epoch:010}-{seq:010}
+groups/{topic id}/{partition:05}
 ```
 `end` is exclusive. `epoch` is the leader epoch of the uploader, not of the data; `seq` counts within that epoch.
 """
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from appliance.base.ids import uuid_from_text, uuid_to_text
 
 TIER = "tier/"
+GROUPS = "groups/"
 MANIFEST = "manifest.json"
 SEGMENT = "seg"
 PAGE = "page"
@@ -59,6 +61,16 @@ def partition_folder(topic_id: uuid.UUID, partition: int) -> str:
 
 def manifest_name(topic_id: uuid.UUID, partition: int) -> str:
     return partition_folder(topic_id, partition) + MANIFEST
+
+
+def groups_folder(topic_id: uuid.UUID) -> str:
+    """Where the committed offsets of a topic of groups are backed up; ends with a slash."""
+    return f"{GROUPS}{uuid_to_text(topic_id)}/"
+
+
+def groups_name(topic_id: uuid.UUID, partition: int) -> str:
+    """The backup of one partition of `__consumer_offsets`."""
+    return f"{groups_folder(topic_id)}{partition:05}"
 
 
 def parse_folder(name: str) -> tuple[uuid.UUID, int, str] | None:

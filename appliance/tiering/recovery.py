@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from appliance.log.partition_log import PartitionLog
 from appliance.log.producer_snapshot import snapshot_from_bytes
 from appliance.records.batch import parse_header
+from appliance.records.builder import build_gap
 from appliance.records.control import build_marker
 from appliance.tiering.layout import DecidedTransaction, EpochEntry, SegmentTail
 
@@ -43,9 +44,10 @@ def keeps_log(log: PartitionLog, tier: TierEnd) -> bool:
     return log.leader_epochs.epoch_for(last) == tier.tail.epoch_of(last)
 
 
-def bring_in_line(log: PartitionLog, tier: TierEnd, leader_epoch: int, now_ms: int) -> bool:
+def bring_in_line(log: PartitionLog, tier: TierEnd, leader_epoch: int, now_ms: int, gap: int = 0) -> bool:
     """R2 and R3: keep the log or begin anew at the tiered end; then append the markers that are missing.
 
+    `gap`: so many offsets are left out after that, because the log was lost and readers may have seen what they meant.
     Returns whether the log was kept. Raises: OSError, LogWriteFailed, CorruptSnapshot.
     """
     kept = keeps_log(log, tier)
@@ -61,6 +63,8 @@ def bring_in_line(log: PartitionLog, tier: TierEnd, leader_epoch: int, now_ms: i
     for transaction in tier.decided:
         if open_since.get(transaction.producer_id) == transaction.first_offset:
             _append_marker(log, transaction, leader_epoch, now_ms)
+    if gap:
+        _append(log, build_gap(gap, now_ms), leader_epoch, now_ms)
     return kept
 
 
@@ -72,6 +76,10 @@ def _append_marker(log: PartitionLog, transaction: DecidedTransaction, leader_ep
         producer_epoch=transaction.producer_epoch,
         now_ms=now_ms,
     )
+    _append(log, batch, leader_epoch, now_ms)
+
+
+def _append(log: PartitionLog, batch: bytes, leader_epoch: int, now_ms: int) -> None:
     view = memoryview(bytearray(batch))
     log.stage(view, parse_header(view), leader_epoch, now_ms)
     log.write_staged()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from appliance.tiering.names import (
     PAGE,
     SEGMENT,
     ObjectName,
+    groups_folder,
     parse_name,
     partition_folder,
     topic_folder,
@@ -73,7 +75,7 @@ def delete_topic_objects(store: ObjectStore, topic_id: uuid.UUID, limit: int = D
     names: list[str] = []
     manifests: list[str] = []
     is_all = True
-    for row in store.list(topic_folder(topic_id)):
+    for row in itertools.chain(store.list(topic_folder(topic_id)), store.list(groups_folder(topic_id))):
         if len(names) >= limit:
             is_all = False
             break

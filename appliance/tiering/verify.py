@@ -7,7 +7,7 @@ epoch in its name.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from appliance.base.object_store import ObjectNotFound, ObjectStore, RangeNotSatisfiable
@@ -33,7 +33,7 @@ PASSES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that must not be. `kind`: manifest, missing, damaged, orphan, stranger."""
+    """Something that must not be. `kind`: hole, overlap, missing, damaged, orphan, manifest, unknown, stranger."""
 
     kind: str
     name: str
@@ -58,6 +58,8 @@ class PartitionReport:
     """Objects that wait for their deletion."""
     in_flight: list[str] = field(default_factory=list)
     """Names that the present leader may still list."""
+    is_deleted: bool = False
+    """The topic is deleted, its objects are being removed."""
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -78,10 +80,25 @@ class TierReport:
         return not self.problems
 
 
-def verify_tier(store: ObjectStore, *, read_data: bool = True) -> TierReport:
-    """Verify every partition in the store. With `read_data` every object is read whole, else only its tail.
+@dataclass(frozen=True, slots=True)
+class KnownTopics:
+    """What the metadata knows: topics by id, and those that are deleted but may still have objects."""
 
-    Raises: StoreUnavailable, StoreRefused.
+    present: Mapping[uuid.UUID, str]
+    deleted: Mapping[uuid.UUID, str]
+
+
+def read_manifests(store: ObjectStore) -> Iterator[Manifest]:
+    """Every manifest in the store. Raises: ObjectStoreError, CorruptManifest."""
+    for row in store.list(TIER):
+        if row.name.endswith("/" + MANIFEST):
+            yield parse_manifest(store.get(row.name).data)
+
+
+def verify_tier(store: ObjectStore, *, read_data: bool = True, topics: Collection[str] = ()) -> TierReport:
+    """Verify every partition in the store, or those of `topics`.
+
+    With `read_data` every object is read whole, else only its tail. Raises: StoreUnavailable, StoreRefused.
     """
     report = TierReport()
     folders: dict[tuple[uuid.UUID, int], None] = {}
@@ -91,8 +108,21 @@ def verify_tier(store: ObjectStore, *, read_data: bool = True) -> TierReport:
             report.strangers.append(Problem("stranger", row.name, "not a name of the tier"))
         else:
             folders[place[:2]] = None
-    report.partitions = [verify_partition(store, *key, read_data=read_data) for key in folders]
+    for topic_id, partition in folders:
+        found = verify_partition(store, topic_id, partition, read_data=read_data)
+        if not topics or found.topic in topics:
+            report.partitions.append(found)
     return report
+
+
+def compare_topics(report: TierReport, known: KnownTopics) -> None:
+    """Tell of topics that the metadata, read after the tier, does not know; deleted ones are on their way out."""
+    for found in report.partitions:
+        if found.topic_id in known.deleted:
+            found.is_deleted, found.topic = True, known.deleted[found.topic_id]
+            found.problems.clear()
+        elif found.topic_id not in known.present:
+            found.problems.append(Problem("unknown", found.topic, "the metadata knows no topic of this id"))
 
 
 def verify_partition(
@@ -116,7 +146,7 @@ def _verify_once(store: ObjectStore, report: PartitionReport, read_data: bool) -
     present = {row.name.removeprefix(folder): row.size for row in store.list(folder)}
     try:
         stored = store.get(folder + MANIFEST)
-        manifest = parse_manifest(stored.data)
+        manifest = parse_manifest(stored.data, check_cover=False)
     except ObjectNotFound:
         _unlisted(report, present, set(), -1)
         return None
@@ -128,6 +158,7 @@ def _verify_once(store: ObjectStore, report: PartitionReport, read_data: bool) -
     report.garbage = len(manifest.garbage)
     if (manifest.topic_id, manifest.partition) != (report.topic_id, report.partition):
         report.problems.append(Problem("manifest", MANIFEST, "is of another partition"))
+    report.problems += _cover_problems(manifest)
     listed = {entry.name for entry in manifest.garbage}
     for item in _all_items(store, folder, manifest.items, report):
         if isinstance(item, HoleItem):
@@ -144,6 +175,25 @@ def _verify_once(store: ObjectStore, report: PartitionReport, read_data: bool) -
                 report.problems.append(problem)
     _unlisted(report, present, listed, manifest.leader_epoch)
     return stored.etag
+
+
+def _cover_problems(manifest: Manifest) -> list[Problem]:
+    """I1: items adjoin from start to end."""
+    problems = []
+    position = manifest.start_offset
+    for item in manifest.items:
+        name = getattr(item, "name", MANIFEST)
+        if item.start > position:
+            problems.append(Problem("hole", name, f"nothing covers [{position}, {item.start})"))
+        elif item.start < position or item.end <= item.start:
+            problems.append(Problem("overlap", name, f"[{item.start}, {item.end}) comes after offset {position}"))
+        position = max(position, item.end)
+    if position != manifest.end_offset:
+        kind, low, high = ("hole", position, manifest.end_offset)
+        if low > high:
+            kind, low, high = ("overlap", high, low)
+        problems.append(Problem(kind, MANIFEST, f"[{low}, {high}) at the end {manifest.end_offset}"))
+    return problems
 
 
 def _all_items(store: ObjectStore, folder: str, items: tuple[Item, ...], report: PartitionReport) -> Iterator[Item]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from types import TracebackType
 
 Rule = Callable[[str, str], str | None]
 """Method and path to what happens: None, "503", "lose" (forwarded, the answer thrown away), "reset" (not forwarded),
-"stall" (nothing, until the proxy closes) or "damage" (a byte of the answer is flipped)."""
+"stall" (nothing, for `stall_s`), "late" (reset, but forwarded a while later), "cut" (half of the answer's body) or
+"damage" (a byte of the answer is flipped)."""
+LATE_S = 1.0
 
 
 class FaultProxy:
@@ -19,6 +22,7 @@ class FaultProxy:
 
     def __init__(self, port: int) -> None:
         self.rule: Rule = lambda method, path: None
+        self.stall_s = 30.0
         self.requests: Counter[str] = Counter()
         """Requests that came in, by method."""
         self._closing = threading.Event()
@@ -43,10 +47,13 @@ class FaultProxy:
                     self.end_headers()
                     return
                 if fate == "stall":
-                    proxy._closing.wait(30)
+                    proxy._closing.wait(proxy.stall_s)
                 if fate in ("reset", "stall"):
                     self.close_connection = True
                     return
+                if fate == "late":
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    proxy._closing.wait(LATE_S)
                 upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
                 try:
                     headers = {key: value for key, value in self.headers.items() if key.lower() != "expect"}
@@ -55,7 +62,7 @@ class FaultProxy:
                     data = answer.read()
                 finally:
                     upstream.close()
-                if fate == "lose":
+                if fate in ("lose", "late"):
                     self.close_connection = True
                     return
                 if fate == "damage" and data:
@@ -69,6 +76,9 @@ class FaultProxy:
                 else:
                     self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
+                if fate == "cut":
+                    self.close_connection = True
+                    data = data[: len(data) // 2]
                 if self.command != "HEAD":
                     self.wfile.write(data)
 

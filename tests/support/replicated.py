@@ -29,11 +29,14 @@ T = TypeVar("T")
 class ReplicatedCluster:
     """One controller, brokers 1…n with a rack each (`rack-1`, …)."""
 
-    def __init__(self, folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None, store: str = ""
+    ) -> None:
         self.folder = folder
         self.properties = {**QUICK, "replica.lag.time.max.ms": "3000", **(properties or {})}
-        (folder / "object-store").mkdir()
-        self.store = (folder / "object-store").as_uri()
+        if not store:
+            (folder / "object-store").mkdir()
+        self.store = store or (folder / "object-store").as_uri()
         controller = ControllerSettings(100, "127.0.0.1", 0, self.store, dict(self.properties))
         self.controller = PartProcess(controller, folder / "controller.log")
         self.controller.wait_until_ready()

@@ -134,6 +134,8 @@ class Hosted:
     def recovered(self) -> None:
         self.recovering = False
 
+    log_was_lost = False
+
     def configure(self, **configs: object) -> None:
         self.config = topic_configs(**configs)
         self.log.update_config(self.config)
@@ -171,5 +173,6 @@ def topic_configs(**configs: object) -> TopicConfig:
 
 def manager_of(store: BodyStore, background: ManualBackground, clock: ManualClock, **configs: object) -> TieringManager:
     """A manager with its defaults, but for the configs named here (with underscores)."""
-    properties = {name.replace("_", "."): str(value) for name, value in configs.items()}
+    properties = {"restore.offset.gap": "0"}
+    properties |= {name.replace("_", "."): str(value) for name, value in configs.items()}
     return TieringManager(store, background, clock, SeededRandomness(1), BrokerConfig(properties))

@@ -56,6 +56,8 @@ from tests.support.tiering_sim import MANIFEST, TIMEOUT_MS, Broken, Rules, SimBr
 
 STEP_MS = 10
 SETTLE_STEPS_MAX = 2_000
+RESTORE_GAP = 7
+"""Offsets that a leader leaves out whose log was lost."""
 LIMITS = TieringLimits(
     upload_timeout_ms=TIMEOUT_MS,
     backoff_ms=20,
@@ -458,8 +460,11 @@ class World:
             keeps = log.base <= end <= log.end
             if keeps and lineage is not None and log.base < end:
                 keeps = log.at(last)[0] == lineage[0]
+            was_lost = log.end == 0
             if not keeps:
                 log.restart(end)
+            if was_lost and end:
+                self._append(broker, RESTORE_GAP)
             log.log_start = max(log.log_start, manifest.start_offset)
             self._act(broker, machine, machine.handle(LogRecovered(), self.now))
 

@@ -34,6 +34,7 @@ CONFIGS = {
     "tiering.retry.backoff.max.ms": "200",
     "tiering.chunk.bytes": "8192",
     "tiering.manifest.cache.max.age.ms": "0",
+    "restore.offset.gap": "0",
 }
 
 

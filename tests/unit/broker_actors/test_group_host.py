@@ -93,6 +93,7 @@ class Partition:
     uncommitted: list[tuple[bytes, Callable[[ErrorCode, int], None] | None]] = field(default_factory=list)
     holds: bool = False
     refuses: ErrorCode = ErrorCode.NONE
+    recovering: bool = False
     config: Any = field(default_factory=lambda: type("Config", (), {"max_message_bytes": 1_048_588})())
 
     @property

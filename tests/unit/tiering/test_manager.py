@@ -14,8 +14,11 @@ from appliance.tiering.layout import AbortedTransaction, SegmentTail, parse_tail
 from appliance.tiering.manager import PartitionTieringStatus, TieringManager
 from appliance.tiering.manifest import Manifest, SegmentItem, parse_manifest
 from appliance.tiering.names import manifest_name, partition_folder
+from appliance.tiering.reader import TierReader
+from appliance.tiering.verify import verify_tier
 from tests.support.fault_store import FaultStore, away
 from tests.support.tier_objects import TOPIC_ID
+from tests.support.tiered import records_of
 from tests.support.tiering_kit import Hosted, ManualBackground, ManualClock, manager_of
 
 
@@ -427,6 +430,51 @@ def test_a_leader_with_an_empty_disk_begins_at_the_tiered_end_and_ends_open_tran
     assert fresh.log.producer_state.entries[9].epoch == 2
     assert fresh.log.leader_epochs.entries == [(1, 0), (5, 2)]
     assert kit.manifest.leader_epoch == 5
+
+
+@pytest.mark.parametrize("gap", [1, 1_000, 1 << 30, (1 << 31) - 1])
+def test_offsets_that_readers_may_have_seen_are_not_given_again_by_a_leader_that_lost_its_log(
+    kit: Kit, gap: int
+) -> None:
+    hosted = kit.hosted(local_retention_ms=0)
+    transactional(hosted, 1, [b"a"])
+    hosted.log.roll(0)
+    end_transaction(hosted, 1, ABORT)
+    hosted.append([b"seen, but never uploaded"] * 5)
+    kit.settle()
+    fresh = Hosted(kit.path / "new disk", kit.clock, leader_epoch=5, recovering=True)
+    other = manager_of(kit.store, kit.background, kit.clock, restore_offset_gap=gap)
+    other.partition_leading(fresh)
+    for _ in range(4):
+        other.tick()
+        kit.background.work()
+    end = 1 + 1 + gap
+    assert (fresh.log.local_log_start_offset, fresh.log.log_end_offset) == (1, end), "the marker, then the gap"
+    assert fresh.append([b"new"]) == end
+    fresh.log.roll(0)
+    for _ in range(8):
+        other.tick()
+        kit.background.work()
+        kit.background.pass_time(1_000)
+    assert kit.manifest.end_offset == end + 1
+    reader = TierReader(kit.store)
+    read = [piece.records for piece in reader.read_range(TOPIC_ID, 0, 0, end + 1)]
+    values = {record.offset: record.value for record in records_of(read)}
+    assert (values[0], values[end], len(values)) == (b"a", b"new", 3), "readers come through the gap"
+    assert verify_tier(kit.store).is_whole
+    reopened = Hosted(kit.path / "new disk", kit.clock, leader_epoch=6)
+    assert reopened.log.log_end_offset == end + 1, "the log is read again after a restart"
+
+
+def test_a_log_that_was_lost_before_anything_was_uploaded_begins_behind_the_gap(kit: Kit) -> None:
+    fresh = Hosted(kit.path / "new disk", kit.clock, leader_epoch=5, recovering=True)
+    fresh.log_was_lost = True
+    other = manager_of(kit.store, kit.background, kit.clock, restore_offset_gap=100)
+    other.partition_leading(fresh)
+    for _ in range(4):
+        other.tick()
+        kit.background.work()
+    assert (fresh.log.log_start_offset, fresh.log.log_end_offset) == (0, 100)
 
 
 def test_a_recovering_leader_keeps_a_log_of_the_tiers_lineage(kit: Kit) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance.tiering.manifest import Garbage, SegmentItem
+from appliance.tiering.manifest import Garbage, Manifest, SegmentItem, encode_manifest
 from appliance.tiering.names import ObjectName, manifest_name, partition_folder
-from appliance.tiering.verify import PartitionReport, verify_partition, verify_tier
+from appliance.tiering.verify import KnownTopics, PartitionReport, compare_topics, verify_partition, verify_tier
 from tests.support.tier_objects import TOPIC_ID
 from tests.support.tiered import Tiered
 
@@ -89,6 +89,46 @@ def test_an_unlisted_name_of_an_older_epoch_is_an_orphan_and_one_of_the_present_
     report = report_of(tiered)
     assert [(problem.kind, problem.name) for problem in report.problems] == [("orphan", str(old))]
     assert report.in_flight == [str(own)]
+
+
+def rewrite(tiered: Tiered, manifest: Manifest) -> None:
+    """Put a manifest in place that no leader would write."""
+    name = manifest_name(TOPIC_ID, 0)
+    tiered.store.inner.swap(name, encode_manifest(manifest), tiered.store.inner.get(name).etag)
+
+
+def test_a_range_that_no_item_covers_is_a_hole(tiered: Tiered) -> None:
+    whole = tiered.manifest
+    first, _, third = whole.items
+    rewrite(tiered, replace(whole, items=(first, third)))
+    found = [(one.kind, one.detail) for one in report_of(tiered).problems]
+    assert ("hole", "nothing covers [12, 24)") in found
+    rewrite(tiered, replace(whole, items=(first,)))
+    assert [problem.detail for problem in report_of(tiered).problems if problem.kind == "hole"] == [
+        "[12, 36) at the end 36"
+    ]
+
+
+def test_items_over_each_other_are_an_overlap(tiered: Tiered) -> None:
+    whole = tiered.manifest
+    first, second, third = whole.items
+    rewrite(tiered, replace(whole, items=(first, second._replace(start=10), third)))
+    assert "overlap" in kinds(report_of(tiered))
+
+
+def test_an_unknown_topic_id_is_told_and_a_deleted_one_is_on_its_way_out(tiered: Tiered) -> None:
+    tiered.store.inner.delete(tiered.object_name(1))
+    report = verify_tier(tiered.store)
+    compare_topics(report, KnownTopics({}, {TOPIC_ID: "flights"}))
+    assert report.is_whole and report.partitions[0].is_deleted
+    report = verify_tier(tiered.store)
+    compare_topics(report, KnownTopics({}, {}))
+    assert [one.kind for one in report.problems] == ["missing", "unknown"]
+
+
+def test_only_the_topics_asked_for_are_verified(tiered: Tiered) -> None:
+    assert verify_tier(tiered.store, topics=["trains"]).partitions == []
+    assert len(verify_tier(tiered.store, topics=["flights"]).partitions) == 1
 
 
 def test_garbage_is_no_orphan(tiered: Tiered) -> None:
