@@ -155,7 +155,7 @@ def _verify_once(store: ObjectStore, report: PartitionReport, read_data: bool) -
         return None
     report.topic, report.version, report.leader_epoch = manifest.topic, manifest.version, manifest.leader_epoch
     report.start_offset, report.end_offset = manifest.start_offset, manifest.end_offset
-    report.garbage = len(manifest.garbage)
+    report.garbage = sum(entry.name in present for entry in manifest.garbage)
     if (manifest.topic_id, manifest.partition) != (report.topic_id, report.partition):
         report.problems.append(Problem("manifest", MANIFEST, "is of another partition"))
     report.problems += _cover_problems(manifest)
