@@ -362,6 +362,8 @@ def main(arguments: Sequence[str]) -> int:
         kinds.append(ScaledAppliance)
     began, partitions, results = time.time(), names_of(chosen.partitions), []
     for kind in kinds:
+        # What the one before has left in the page cache is not the next one's to wait for.
+        os.sync()
         with tempfile.TemporaryDirectory(prefix="benchmark-scale-", ignore_cleanup_errors=True) as folder:
             server = kind(Path(folder))
             try:

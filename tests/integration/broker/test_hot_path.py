@@ -44,8 +44,8 @@ BUDGETS = {
     "produce, 8 in flight": Budget(calls=7.33, system_calls=0.375),
     # The same with a producer id: its state is checked and kept.
     "produce, idempotent": Budget(calls=30.2, system_calls=3),
-    # Thirteen calls for each partition: check, append, stage, and those of its write. 50 writev; recv and send.
-    "produce, 50 partitions": Budget(calls=643, system_calls=52),
+    # Eleven calls for each partition: crc, append, stage, and those of its write. 50 writev; recv and send.
+    "produce, 50 partitions": Budget(calls=542, system_calls=52),
     # The short way: recv, preadv to find the batch and of the small piece, send.
     "fetch, small": Budget(calls=42, system_calls=4),
     # recv; preadv to find the batch's end and to see that the pages are cached; send with MSG_MORE, sendfile.
