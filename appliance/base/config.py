@@ -36,8 +36,20 @@ BROKER_CONFIGS: dict[str, ConfigKey] = table(
 )
 """All broker configs by name."""
 
+LISTENER_PREFIX = "listener.name."
+"""Before the name of a listener in lower case, a dot, perhaps a SASL mechanism, and a key: its value there."""
 _MINUTE_MS = 60_000
 _MS_PER_UNIT = {"minutes": _MINUTE_MS, "hours": 60 * _MINUTE_MS}
+
+
+def definition_of(name: str) -> ConfigKey | None:
+    """What defines an entry: the key of its name, or of the name behind a listener's prefix."""
+    key = BROKER_CONFIGS.get(name)
+    rest = name.removeprefix(LISTENER_PREFIX) if name.startswith(LISTENER_PREFIX) else ""
+    while key is None and "." in rest:
+        rest = rest.partition(".")[2]
+        key = BROKER_CONFIGS.get(rest)
+    return key
 
 
 class BrokerConfig:
@@ -71,7 +83,7 @@ class BrokerConfig:
 
     @staticmethod
     def _parse(name: str, text: str) -> Value:
-        key = BROKER_CONFIGS.get(name)
+        key = definition_of(name)
         if key is None:
             raise UserError(unknown_key_message(name, BROKER_CONFIGS))
         try:
@@ -102,6 +114,15 @@ class BrokerConfig:
         if name in self._values:
             return self._values[name]
         return BROKER_CONFIGS[name].default
+
+    def get_for(self, listener: str, name: str, mechanism: str = "") -> Any:
+        """The value for one listener: its own, or the one of all. SASL mechanisms may have their own of both kinds."""
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        of_mechanism = f"{mechanism.lower()}.{name}"
+        for own in (prefix + of_mechanism, prefix + name, of_mechanism) if mechanism else (prefix + name,):
+            if own in self._values:
+                return self._values[own]
+        return self.get(name)
 
     def is_set(self, name: str) -> bool:
         """Whether the value is not simply the default."""

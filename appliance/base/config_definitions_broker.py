@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 from appliance.base.config_definitions_groups import COORDINATOR_CONFIGS
+from appliance.base.config_definitions_security import SECURITY_CONFIGS
 from appliance.base.config_definitions_topic import DAY_MS, MAX_LONG, TOPIC_CONFIGS
 from appliance.base.config_types import ConfigKey, ConfigType, Importance, row, table
 
@@ -29,13 +30,6 @@ _NO_REPLICATION = "partitions have one replica for now"
 
 # Brokers, listeners and their limits.
 _SERVER = (
-    row(
-        "advertised.listeners",
-        LIST,
-        None,
-        "The address that clients are told, as PLAINTEXT://host:port; by default the listener's own.",
-        importance=HIGH,
-    ),
     row("broker.id", INT, -1, "The broker's id.", importance=HIGH, no_effect="broker ids are 1 … N of `--brokers N`"),
     row(
         "broker.rack",
@@ -74,36 +68,6 @@ _SERVER = (
     ),
     row(
         "controller.quorum.voters", LIST, (), "Ids and addresses of the voters.", importance=HIGH, no_effect=_NO_QUORUM
-    ),
-    row(
-        "listeners",
-        LIST,
-        ("PLAINTEXT://:9092",),
-        "The address to listen on; the first broker's, the others count on from its port.",
-        importance=HIGH,
-    ),
-    row(
-        "inter.broker.listener.name",
-        STRING,
-        None,
-        "Name of the listener that brokers use among themselves.",
-        no_effect="there is one listener",
-    ),
-    row(
-        "listener.security.protocol.map",
-        STRING,
-        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which protocol a listener's name stands for.",
-        importance=LOW,
-        no_effect="listeners are PLAINTEXT until TLS and SASL exist",
-    ),
-    row(
-        "security.inter.broker.protocol",
-        STRING,
-        "PLAINTEXT",
-        "The protocol between brokers.",
-        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        no_effect="listeners are PLAINTEXT until TLS and SASL exist",
     ),
     row("connections.max.idle.ms", LONG, 600_000, "A connection without a request for this long is closed."),
     row("max.connections", INT, MAX_INT, "How many connections a broker holds; more are closed at once.", low=0),
@@ -441,5 +405,5 @@ _STORAGE = (
     row("remote.log.reader.max.pending.tasks", INT, 100, "How many reads may wait for these threads.", low=1),
 )
 
-KAFKA_BROKER_CONFIGS = table(*_SERVER, *_TOPICS, *_STORAGE, *COORDINATOR_CONFIGS)
+KAFKA_BROKER_CONFIGS = table(*_SERVER, *_TOPICS, *_STORAGE, *COORDINATOR_CONFIGS, *SECURITY_CONFIGS)
 """Kafka's broker configs that we know, by name."""

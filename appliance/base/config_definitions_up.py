@@ -51,7 +51,7 @@ UP_CONFIGS = table(
     _up("connect.port", INT, 8083, "The port of the connectors' REST API; 0 takes a free one.", low=0, high=MAX_PORT),
     _up("runtime", STRING, "ray", "What starts and watches the processes.", choices=("ray", "local")),
     _up("ray.address", STRING, None, "An existing Ray cluster to place brokers on, as host:port or `auto`."),
-    _up("insecure", BOOLEAN, False, "Listen on a network although there is no TLS and no authentication yet."),
+    _up("insecure", BOOLEAN, False, "Listen without TLS on a network, too."),
     _up(
         "services",
         LIST,

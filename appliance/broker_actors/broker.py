@@ -21,6 +21,7 @@ from appliance.base.errors import ErrorCode, UserError
 from appliance.base.object_store import ObjectNotFound, ObjectStore, StoreUnavailable
 from appliance.base.processes import BrokerSettings, ProcessHandle
 from appliance.base.randomness import Randomness, SystemRandomness
+from appliance.broker_actors.broker_listeners import BrokerListeners
 from appliance.broker_actors.broker_metrics import LoopLag, numbers_of
 from appliance.broker_actors.controller_channel import BrokerIdentity, ControllerChannel
 from appliance.broker_actors.event_loop import new_event_loop
@@ -38,7 +39,7 @@ from appliance.broker_actors.serving import ServingGate
 from appliance.broker_actors.transaction_host import TransactionCoordinatorHost
 from appliance.controller.image import MetadataImage
 from appliance.controller.log_reader import CLUSTER_ID
-from appliance.controller.records import Listener, LogState
+from appliance.controller.records import LogState
 from appliance.log.checkpoints import META_PROPERTIES_FILE, read_properties
 from appliance.log.directory_identity import DirectoryLock, Shutdown
 from appliance.log.log_manager import LogManager
@@ -135,6 +136,7 @@ class Broker:
             context=self,
             clock=self.clock,
         )
+        self.listeners = BrokerListeners(config, settings, self.background, self)
         self.controller: ControllerChannel
         self.internal_topics = InternalTopics(self)
         self.groups = GroupCoordinatorHost(self, self.randomness)
@@ -188,11 +190,11 @@ class Broker:
         # From here on: thousands of logs are no garbage, however often one looks.
         gc.set_threshold(*GC_THRESHOLD)
         settings = self._settings
-        port = self.server.listen(settings.host, settings.port)
-        self._address = f"{settings.advertised_host}:{port}"
+        listeners = self.listeners.open(self.server)
+        self._address = f"{listeners[0].host}:{listeners[0].port}"
         identity = BrokerIdentity(
             broker_id=self.broker_id,
-            listeners=(Listener("PLAINTEXT", settings.advertised_host, port),),
+            listeners=listeners,
             rack=self.config.get("broker.rack") or settings.node or None,
             node=settings.node,
             cluster_id=self.cluster_id,
@@ -209,6 +211,7 @@ class Broker:
             config=self.config,
             clock=self.clock,
             randomness=self.randomness,
+            security=self.listeners.security,
         )
         self._gate = ServingGate(self.controller, self.server, self.partitions, self.background, self.clock)
         self.server.on_tick(self._gate.check)
@@ -401,6 +404,7 @@ class Broker:
         self.group_backup.close()
         self.groups.close()
         self.transactions.close()
+        self.listeners.close()
         self.server.close()
         self.timers.close()
         self.remote.close()
@@ -436,6 +440,7 @@ def limits_of(config: BrokerConfig) -> Limits:
         max_connections=config.get("max.connections"),
         max_connections_per_ip=config.get("max.connections.per.ip"),
         connections_max_idle_ms=config.get("connections.max.idle.ms"),
+        failed_authentication_delay_ms=config.get("connection.failed.authentication.delay.ms"),
         max_in_flight=config.get("connection.max.in.flight.requests"),
         queued_request_bytes=config.get("queued.max.request.bytes"),
         send_buffer_bytes=config.get("socket.send.buffer.bytes"),

@@ -11,12 +11,15 @@ import errno
 import logging
 import os
 import socket
+import ssl
+import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from appliance.base.background import Background, Timer
 from appliance.client.connection import CallTimedOut, ConnectionLost
+from appliance.client.security import PLAIN, ClientSecurity, NotAuthenticated, authenticate
 from appliance.wire.api import api_of
 from appliance.wire.codec import decode_response, encode_request
 from appliance.wire.frames import FrameReader
@@ -25,6 +28,10 @@ from appliance.wire.schema import Request, Struct, WireError
 _log = logging.getLogger(__name__)
 
 MAX_RESPONSE_BYTES = 256 << 20
+_NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_CORRELATION_ID = struct.Struct(">i")
+_CORRELATION_ID_AT = 8
+"""Behind size, API key and version."""
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 Done = Callable[[Struct | Exception], None]
@@ -52,20 +59,29 @@ class BrokerLink:
         address: tuple[str, int],
         client_id: str,
         connect_timeout_ms: int,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         self.address = address
+        self._security = security
         self._loop = loop
         self._background = background
-        self._client_id = client_id
+        self.client_id = client_id
         self._connect_timeout_ms = connect_timeout_ms
         self._reader = FrameReader(MAX_RESPONSE_BYTES)
         self._socket: socket.socket | None = None
         self._connected = False
+        self._open = False
+        """Connected, and whatever comes before the first request is done."""
         self._writing = False
         self._attempt = 0
         self._connect_timer: Timer | None = None
         self._correlation_id = 0
         self._unsent = bytearray()
+        self._first = bytearray()
+        """What goes before all requests: a token of SASL."""
+        self._steps: Generator[tuple[Struct, int], Struct, None] | None = None
+        self._asked: tuple[type[Struct], int] = (Struct, 0)
+        """Response and version of the step that waits."""
         self._calls: deque[_Call] = deque()
 
     def __repr__(self) -> str:
@@ -73,16 +89,24 @@ class BrokerLink:
 
     def call(self, request: Request[Any], version: int, timeout_ms: int, done: Done) -> None:
         """Send a request; `done` is called once, later."""
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         api = api_of(type(request).__wire__.api_key or 0)
         assert api is not None
-        call = _Call(self._correlation_id, api.response, version, done)
+        frame = bytearray(encode_request(request, version, 0, self.client_id))
+        self.call_encoded(frame, api.response, version, timeout_ms, done)
+
+    def call_encoded(
+        self, frame: bytearray, response: type[Struct], version: int, timeout_ms: int, done: Done
+    ) -> None:
+        """Send a request that is encoded already, with this link's client id; its correlation id is put in here."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        _CORRELATION_ID.pack_into(frame, _CORRELATION_ID_AT, self._correlation_id)
+        call = _Call(self._correlation_id, response, version, done)
         call.timer = self._background.schedule(timeout_ms, lambda: self._timed_out(call))
         self._calls.append(call)
-        self._unsent += encode_request(request, version, self._correlation_id, self._client_id)
+        self._unsent += frame
         if self._socket is None:
             self._connect()
-        elif self._connected and not self._writing:
+        elif self._open and not self._writing:
             self._send()
 
     def close(self) -> None:
@@ -131,7 +155,7 @@ class BrokerLink:
         self._loop.add_writer(made.fileno(), self._on_writable)
 
     def _connect_late(self, attempt: int) -> None:
-        if attempt == self._attempt and not self._connected:
+        if attempt == self._attempt and not self._open:
             self._lost(f"no connection to {self.address} within {self._connect_timeout_ms} ms")
 
     # In and out
@@ -146,40 +170,113 @@ class BrokerLink:
                 self._lost(f"no connection to {self.address}: {os.strerror(code)}")
                 return
             self._connected = True
-            if self._connect_timer is not None:
-                self._connect_timer.cancel()
+            if self._security.tls is not None:
+                context = self._security.tls.context
+                try:
+                    connected = self._socket = context.wrap_socket(
+                        connected, server_hostname=self.address[0], do_handshake_on_connect=False
+                    )
+                except (OSError, ValueError) as error:
+                    self._lost(f"no TLS with {self.address}: {error}")
+                    return
             self._loop.add_reader(connected.fileno(), self._on_readable)
+        if self._open or self._steps is not None or self._handshake(connected):
+            self._send()
+
+    def _handshake(self, connected: socket.socket) -> bool:
+        """Whether requests may be sent now."""
+        if isinstance(connected, ssl.SSLSocket):
+            try:
+                connected.do_handshake()
+            except ssl.SSLWantReadError:
+                if self._writing:
+                    self._writing = False
+                    self._loop.remove_writer(connected.fileno())
+                return False
+            except ssl.SSLWantWriteError:
+                self._write_when_possible(connected)
+                return False
+            except (OSError, ValueError) as error:
+                self._lost(f"no TLS with {self.address}: {error}")
+                return False
+        if self._security.sasl is not None:
+            self._steps = authenticate(self._security.sasl)
+            self._step(next(self._steps))
+            return False
+        return self._begin()
+
+    def _step(self, step: tuple[Struct, int]) -> None:
+        """Send the next request of an authentication."""
+        request, version = step
+        api = api_of(type(request).__wire__.api_key or 0)
+        assert api is not None
+        self._asked = (api.response, version)
+        self._first += encode_request(request, version, 0, self.client_id)
         self._send()
+
+    def _step_answered(self, frame: memoryview) -> None:
+        assert self._steps is not None
+        try:
+            _, response = decode_response(self._asked[0], frame, self._asked[1])
+            self._step(self._steps.send(response))
+        except StopIteration:
+            self._steps = None
+            if self._begin():
+                self._send()
+        except (WireError, NotAuthenticated) as error:
+            self._lost(f"no authentication at {self.address}: {error}")
+
+    def _begin(self) -> bool:
+        self._open = True
+        if self._connect_timer is not None:
+            self._connect_timer.cancel()
+        return True
 
     def _send(self) -> None:
         connected = self._socket
         if connected is None:
             return
         try:
-            while self._unsent:
-                sent = connected.send(self._unsent)
-                del self._unsent[:sent]
-        except (BlockingIOError, InterruptedError):
+            # Whatever waits goes out only after an authentication.
+            unsent = self._unsent if self._open else self._first
+            while unsent:
+                sent = connected.send(unsent)
+                del unsent[:sent]
+        except _NOT_NOW:
             pass
         except OSError as error:
             self._lost(f"the connection to {self.address} ended: {error}")
             return
-        if self._unsent and not self._writing:
-            self._writing = True
-            self._loop.add_writer(connected.fileno(), self._on_writable)
-        elif not self._unsent and self._writing:
+        if unsent:
+            self._write_when_possible(connected)
+        elif self._writing:
             self._writing = False
             self._loop.remove_writer(connected.fileno())
+
+    def _write_when_possible(self, connected: socket.socket) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(connected.fileno(), self._on_writable)
 
     def _on_readable(self) -> None:
         connected = self._socket
         if connected is None:
             return
+        if not self._open and self._steps is None:
+            if self._handshake(connected):
+                self._send()
+            return
+        self._receive(connected)
+        # What OpenSSL has decrypted already is no event of the socket.
+        while self._socket is connected and isinstance(connected, ssl.SSLSocket) and connected.pending():
+            self._receive(connected)
+
+    def _receive(self, connected: socket.socket) -> None:
         try:
             with self._reader.free_space() as space:
                 count = connected.recv_into(space)
             frames = self._reader.received(count)
-        except (BlockingIOError, InterruptedError):
+        except _NOT_NOW:
             return
         except (OSError, WireError) as error:
             self._lost(f"the connection to {self.address} ended: {error}")
@@ -188,7 +285,10 @@ class BrokerLink:
             self._lost(f"{self.address} ended the connection")
             return
         for frame in frames:
-            self._answered(frame)
+            if self._steps is not None:
+                self._step_answered(frame)
+            else:
+                self._answered(frame)
 
     def _answered(self, frame: memoryview) -> None:
         if not self._calls:
@@ -241,8 +341,10 @@ class BrokerLink:
             if self._writing:
                 self._loop.remove_writer(connected.fileno())
             connected.close()
-        self._connected = self._writing = False
+        self._connected = self._open = self._writing = False
         self._unsent.clear()
+        self._first.clear()
+        self._steps = None
         self._reader = FrameReader(MAX_RESPONSE_BYTES)
 
 

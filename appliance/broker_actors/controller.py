@@ -24,6 +24,7 @@ from appliance.base.object_store import ObjectStore
 from appliance.base.processes import ControllerSettings, ProcessHandle
 from appliance.base.randomness import Randomness, SystemRandomness, random_uuid
 from appliance.broker_actors.broker_link import BrokerLink
+from appliance.broker_actors.broker_listeners import controller_listener
 from appliance.broker_actors.commit_pump import OWN_OPERATION_TIMEOUT_MS, CommitPump, Done
 from appliance.broker_actors.controller_handlers import controller_handlers, served_versions
 from appliance.broker_actors.controller_probes import broker_is_gone
@@ -103,6 +104,7 @@ class Controller:
         self._background = LoopBackground(
             loop, threads=PROBE_THREADS, queue_limit=PROBE_QUEUE, timers=self._timers, name="probe"
         )
+        self._listener, self._security = controller_listener(config, self._background, self)
         self._store_threads = LoopBackground(
             loop, threads=STORE_THREADS, queue_limit=STORE_QUEUE, timers=self._timers, name="store"
         )
@@ -127,6 +129,7 @@ class Controller:
             self.clock,
             config.get("controller.takeover.ms"),
             self._claimed,
+            self._security,
         )
         self._feed = MetadataFeed(self._background, self.clock, settings.controller_id)
         self._cleaner_threads = LoopBackground(
@@ -166,7 +169,7 @@ class Controller:
 
     def start(self) -> None:
         """Listen, then open the log. Raises: UserError when the address cannot be had."""
-        port = self._server.listen(self._settings.host, self._settings.port)
+        port = self._server.listen(self._settings.host, self._settings.port, self._listener)
         self._log.host, self._log.port = self._settings.host, port
         new_id = random_uuid(self.randomness)
         while not is_usable_uuid(new_id):
@@ -218,7 +221,7 @@ class Controller:
     def link_to(self, address: tuple[str, int]) -> BrokerLink:
         """A connection to a broker, for who asks it something."""
         client_id = f"controller-{self._settings.controller_id}"
-        return BrokerLink(self._loop, self._background, address, client_id, CONNECT_TIMEOUT_MS)
+        return BrokerLink(self._loop, self._background, address, client_id, CONNECT_TIMEOUT_MS, self._security)
 
     def when_asked(self, parts: Iterable[Part], then: Callable[[], None]) -> None:
         """Call `then` when it is known how long the logs of partitions are that nobody leads."""
@@ -416,7 +419,8 @@ class Controller:
         self._looking_at.add(named)
         timeout_ms = self.config.get("controller.reconnect.timeout.ms")
         self._background.run(
-            partial(broker_is_gone, broker.host, broker.port, *named, timeout_ms), partial(self._looked, named)
+            partial(broker_is_gone, broker.host, broker.port, *named, timeout_ms, security=self._security),
+            partial(self._looked, named),
         )
 
     def _looked(self, broker: tuple[int, int], gone: bool | Exception) -> None:

@@ -20,6 +20,7 @@ from appliance.broker_actors.controller_caller import ControllerCaller, Done
 from appliance.broker_actors.controller_follower import MetadataFollower
 from appliance.broker_actors.controller_heartbeat import LeaseKeeper
 from appliance.broker_actors.controller_line import BrokerIdentity, ControllerLine
+from appliance.client.security import PLAIN, ClientSecurity
 from appliance.controller.image import MetadataImage
 from appliance.wire.schema import Request
 
@@ -47,6 +48,7 @@ class ControllerChannel:
             The broker leads only what an image gives to it while `broker_epoch` is its own and it is not fenced.
         on_failure: the controllers will never accept this broker; it has to stop.
         config: timers (`broker.lease.ms` is the controller's to say).
+        security: what the controllers' listeners ask for: the same as the brokers' own.
     """
 
     def __init__(
@@ -60,12 +62,15 @@ class ControllerChannel:
         config: BrokerConfig,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         self._post = post
         self._config = config
         self._on_image = on_image
         self._may_stop: Callable[[], None] | None = None
-        self._line = ControllerLine(controllers, identity, clock or SystemClock(), randomness or SystemRandomness())
+        self._line = ControllerLine(
+            controllers, identity, clock or SystemClock(), randomness or SystemRandomness(), security
+        )
         self._follower = MetadataFollower(
             self._line, self._image_came, lambda error: self._post_open(lambda: on_failure(error))
         )

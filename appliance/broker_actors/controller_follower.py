@@ -62,7 +62,12 @@ class MetadataFollower:
         while not self._line.closed.is_set():
             address = self._line.address()
             try:
-                with Connection(*address, client_id=self._client_id, timeout_ms=REQUEST_TIMEOUT_MS) as connection:
+                with Connection(
+                    *address,
+                    client_id=self._client_id,
+                    timeout_ms=REQUEST_TIMEOUT_MS,
+                    security=self._line.security,
+                ) as connection:
                     self._connection = connection
                     while not self._line.closed.is_set():
                         self._step(connection)

@@ -18,15 +18,18 @@ from appliance.controller import (
     partitions,
     producer_ids,
     reassignments,
+    scram_credentials,
     topics,
 )
 from appliance.controller.decisions import Decision, Operation, Rules
 from appliance.controller.image import MetadataImage
 from appliance.controller.log_ends import Part
+from appliance.server.authentication import sasl_handlers
 from appliance.server.dispatcher import HandlerEntry, error_answer
 from appliance.server.forwarding import ErrorForm
 from appliance.server.handlers.configs import alter_failed, incremental_alter_failed
 from appliance.server.handlers.replicas import alter_reassignments_failed, elect_failed, unregister_failed
+from appliance.server.handlers.scram_credentials import alter_failed as alter_scram_failed
 from appliance.server.handlers.topics import create_failed, create_partitions_failed, delete_failed
 from appliance.server.requests import Pending, Request
 from appliance.wire.api import APIS, ApiKey
@@ -95,6 +98,10 @@ def controller_handlers() -> dict[int, HandlerEntry]:
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: _deciding(
             reassignments.alter_reassignments, alter_reassignments_failed, spread=True
         ),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _deciding(
+            scram_credentials.alter_scram_credentials, alter_scram_failed, spread=True
+        ),
+        **sasl_handlers(),
         ApiKey.UNREGISTER_BROKER: _deciding(brokers.unregister, unregister_failed, spread=True),
         ApiKey.ALTER_PARTITION: _deciding(isr.alter_partition),
         ApiKey.ALLOCATE_PRODUCER_IDS: _deciding(

@@ -158,7 +158,9 @@ class LeaseKeeper:
             self._disconnect()
             self._connected_to = address
             client_id = f"broker-{self._line.identity.broker_id}-heartbeat"
-            self._connection = Connection(*address, client_id=client_id, timeout_ms=self._timeout_ms)
+            self._connection = Connection(
+                *address, client_id=client_id, timeout_ms=self._timeout_ms, security=self._line.security
+            )
         return self._connection
 
     def _disconnect(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from appliance.base.clock import Clock
 from appliance.base.randomness import Randomness, random_uuid
+from appliance.client.security import PLAIN, ClientSecurity
 from appliance.controller.records import Listener, LogState
 
 _log = logging.getLogger(__name__)
@@ -43,8 +44,15 @@ class ControllerLine:
     """State shared by the channel's threads; each method takes the lock for as long as it needs."""
 
     def __init__(
-        self, controllers: Sequence[str], identity: BrokerIdentity, clock: Clock, randomness: Randomness
+        self,
+        controllers: Sequence[str],
+        identity: BrokerIdentity,
+        clock: Clock,
+        randomness: Randomness,
+        security: ClientSecurity = PLAIN,
     ) -> None:
+        self.security = security
+        """What controllers ask for."""
         self.identity = identity
         self.clock = clock
         self.randomness = randomness

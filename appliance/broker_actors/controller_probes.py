@@ -7,6 +7,7 @@ import time
 
 from appliance.base.errors import KafkaError
 from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
+from appliance.client.security import PLAIN, ClientSecurity
 from appliance.wire.messages.internal_metadata import ControllerStatusRequest
 from appliance.wire.messages.internal_status import BrokerStatusRequest
 
@@ -27,14 +28,18 @@ def connection_is_refused(host: str, port: int, timeout_ms: int) -> bool:
     return False
 
 
-def broker_is_gone(host: str, port: int, broker_id: int, broker_epoch: int, timeout_ms: int) -> bool:
+def broker_is_gone(
+    host: str, port: int, broker_id: int, broker_epoch: int, timeout_ms: int, security: ClientSecurity = PLAIN
+) -> bool:
     """Rule B6: nobody listens there, or another process than the one that had this epoch answers."""
     deadline = time.monotonic() + timeout_ms / 1_000
     while True:
         if connection_is_refused(host, port, timeout_ms):
             return True
         try:
-            with Connection(host, port, client_id="controller-probe", timeout_ms=timeout_ms) as connection:
+            with Connection(
+                host, port, client_id="controller-probe", timeout_ms=timeout_ms, security=security
+            ) as connection:
                 answer = connection.call(BrokerStatusRequest(only_behind=True), OWN_VERSION)
         except ConnectionLost:
             if time.monotonic() > deadline:
@@ -47,7 +52,7 @@ def broker_is_gone(host: str, port: int, broker_id: int, broker_epoch: int, time
         return answer.broker_id != broker_id or answer.broker_epoch != broker_epoch
 
 
-def ping_controller(host: str, port: int, timeout_ms: int) -> int:
+def ping_controller(host: str, port: int, timeout_ms: int, security: ClientSecurity = PLAIN) -> int:
     """The position of the active controller that answers there; -1 if none does.
 
     Raises:
@@ -58,7 +63,9 @@ def ping_controller(host: str, port: int, timeout_ms: int) -> int:
         if connection_is_refused(host, port, timeout_ms):
             raise ConnectionRefusedError(f"{host}:{port}")
         try:
-            with Connection(host, port, client_id="controller-standby", timeout_ms=timeout_ms) as connection:
+            with Connection(
+                host, port, client_id="controller-standby", timeout_ms=timeout_ms, security=security
+            ) as connection:
                 status = connection.call(ControllerStatusRequest())
                 return status.position if status.active else -1
         except ConnectionLost:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,15 +9,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from appliance.base.config import BrokerConfig
-from appliance.base.config_definitions_up import MAX_PORT
 from appliance.base.errors import UserError
 from appliance.base.processes import BrokerSettings, ControllerSettings, ServiceSettings
 from appliance.broker_actors.data_folder import ApplianceState
 from appliance.broker_actors.placement import Node
+from appliance.broker_actors.plan_listeners import (
+    LOOPBACK,
+    addresses_of,
+    asked_listeners,
+    is_loopback,
+    require_room,
+    require_safety,
+)
 from appliance.broker_actors.ports import free_port, listen_problem, require_port
 from appliance.broker_actors.runtime import ProcessSpec
+from appliance.security.listeners import Listeners, SecurityProtocol
 
-LOOPBACK = "127.0.0.1"
 STANDBY_SINCE_BROKERS = 3
 
 
@@ -49,9 +55,14 @@ class ApplianceSettings:
     """Where all brokers' logs lie when that is not `data_dir`: several disks."""
 
     @property
-    def broker_ports(self) -> range:
+    def listeners(self) -> Listeners:
+        """The first broker's; the others' ports count on."""
+        return asked_listeners(self.host, self.advertised_host, self.port, self.properties)
+
+    @property
+    def broker_ports(self) -> set[int]:
         """The ports that the user named for brokers; none when they are to be free ones."""
-        return range(self.port, self.port + self.brokers) if self.port else range(0)
+        return require_room(self.listeners, self.brokers)
 
     @property
     def controller_count(self) -> int:
@@ -70,15 +81,16 @@ class ApplianceSettings:
             UserError: something that cannot be, said in one line.
         """
         BrokerConfig(self.properties)
-        if not is_loopback(self.host) and not self.insecure:
-            raise UserError(
-                f"--host {self.host} would open the brokers to a network without TLS and authentication; "
-                "say --insecure if that network is yours alone"
-            )
-        if self.port and self.port + self.brokers - 1 > MAX_PORT:
-            raise UserError(f"--port {self.port} leaves no ports for {self.brokers} brokers")
+        listeners, broker_ports = self.listeners, self.broker_ports
+        if not self.insecure:
+            require_safety(listeners)
+            if not is_loopback(self.host) and self.services not in (("none",), ()):
+                raise UserError(
+                    f"--host {self.host} would open HTTP to a network without TLS and authentication; say --insecure "
+                    "if that network is yours alone, or --services none"
+                )
         for flag, port in (("--http-port", self.http_port), ("--connect-port", self.connect_port)):
-            if port and port in self.broker_ports:
+            if port and port in broker_ports:
                 raise UserError(f"{flag} {port} is also a broker's port")
         if self.http_port and self.http_port == self.connect_port:
             raise UserError(f"--http-port and --connect-port are both {self.http_port}")
@@ -137,18 +149,17 @@ def plan_cluster(
     here = settings.ray_address == ""
     controllers = _controllers(settings, targets, state, by_name, placement, taken)
     controller_addresses = [f"{spec.settings.host}:{spec.settings.port}" for spec in controllers]
+    listeners = settings.listeners
     brokers = []
     addresses = []
     at_address: Counter[str] = Counter()
     for broker_id in range(1, settings.brokers + 1):
         node = by_name[placement[broker_id]]
         # Ports count on from `--port` at each address, so that a firewall rule for one node fits all.
-        port = _broker_port(settings, broker_id, at_address[node.address], here, taken)
+        own = addresses_of(listeners, broker_id, at_address[node.address], node, here=here, taken=taken)
         at_address[node.address] += 1
-        advertised_host = settings.advertised_host or _reachable(settings.host, node)
         data_dir = settings.data_dir / f"broker-{broker_id}"
         log_dirs = [folder / f"broker-{broker_id}" for folder in settings.log_dirs]
-        listener, advertised = _listener(settings.host, port), _listener(advertised_host, port)
         brokers.append(
             ProcessSpec(
                 name=f"broker-{broker_id}",
@@ -156,8 +167,8 @@ def plan_cluster(
                 settings=BrokerSettings(
                     broker_id=broker_id,
                     host=settings.host,
-                    port=port,
-                    advertised_host=advertised_host,
+                    port=own.port,
+                    advertised_host=own.bootstrap.rpartition(":")[0].strip("[]"),
                     data_dir=data_dir,
                     controllers=controller_addresses,
                     object_store=settings.object_store,
@@ -168,8 +179,8 @@ def plan_cluster(
                         **settings.properties,
                         "broker.id": str(broker_id),
                         "node.id": str(broker_id),
-                        "listeners": listener,
-                        "advertised.listeners": advertised,
+                        "listeners": own.listeners,
+                        "advertised.listeners": own.advertised,
                         "log.dirs": ",".join(map(str, log_dirs or [data_dir])),
                         "object.store.url": settings.object_store,
                     },
@@ -178,7 +189,7 @@ def plan_cluster(
                 slots=1,
             )
         )
-        addresses.append(f"{_bracketed(advertised_host)}:{port}")
+        addresses.append(own.bootstrap)
     return Plan(controllers=controllers, brokers=brokers, bootstrap_servers=",".join(addresses))
 
 
@@ -264,6 +275,13 @@ def chosen_services(settings: ApplianceSettings, targets: Targets) -> dict[str, 
     wanted = settings.services
     if wanted in (("none",), ()):
         return {}
+    listeners = settings.listeners
+    protocol = next(one.protocol for one in listeners.advertised if one.name == listeners.inter_broker)
+    if protocol != SecurityProtocol.PLAINTEXT:
+        raise UserError(
+            f"HTTP ingest and connectors reach the brokers through the listener {listeners.inter_broker}, where they "
+            "speak PLAINTEXT only: name such a listener with inter.broker.listener.name, or say --services none"
+        )
     installed = dict(targets.services) if targets.services is not None else _installed_services()
     if wanted == ("all",):
         return dict(sorted(installed.items()))
@@ -279,15 +297,6 @@ def _installed_services() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group="appliance.services")}
 
 
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def this_machine(slots: int) -> Node:
     """The only node of an appliance on one machine."""
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in socket.gethostname())
@@ -300,26 +309,3 @@ def _controller_port(port: int, here: bool, taken: set[int]) -> int:
         port = free_port(LOOPBACK, taken)
     taken.add(port)
     return port
-
-
-def _broker_port(settings: ApplianceSettings, broker_id: int, before: int, here: bool, taken: set[int]) -> int:
-    """`before`: how many brokers of lower id live at the same address."""
-    if settings.port == 0:
-        return free_port(settings.host if here else LOOPBACK, taken)
-    port = settings.port + before
-    return require_port(settings.host, port, f"broker {broker_id}") if here else port
-
-
-def _reachable(host: str, node: Node) -> str:
-    """A wildcard is no address that a client can be told."""
-    if host in ("", "0.0.0.0", "::"):
-        return socket.gethostname() if node.address == LOOPBACK else node.address
-    return host
-
-
-def _listener(host: str, port: int) -> str:
-    return f"PLAINTEXT://{_bracketed(host)}:{port}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

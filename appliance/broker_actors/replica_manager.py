@@ -13,6 +13,7 @@ from appliance.base.background import Background, Timer
 from appliance.base.clock import Clock
 from appliance.base.config import BrokerConfig
 from appliance.broker_actors.broker_link import BrokerLink
+from appliance.broker_actors.broker_listeners import BrokerListeners
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.broker_actors.isr_proposals import IsrProposals
 from appliance.broker_actors.leader_starts import LeaderStarts
@@ -59,6 +60,8 @@ class ReplicatedBroker(Protocol):
     def server(self) -> Server: ...
     @property
     def controller(self) -> Any: ...
+    @property
+    def listeners(self) -> BrokerListeners: ...
 
 
 class ReplicaManager:
@@ -135,7 +138,8 @@ class ReplicaManager:
         if broker is None or self._closed:
             return None
         client_id = f"broker-{self.broker_id}-replica"
-        return BrokerLink(self._loop, self.background, (broker.host, broker.port), client_id, CONNECT_TIMEOUT_MS)
+        address, security = (broker.host, broker.port), self._broker.listeners.security
+        return BrokerLink(self._loop, self.background, address, client_id, CONNECT_TIMEOUT_MS, security)
 
     def truncate(self, following: Following, offset: int) -> None:
         self._cuts.truncate(following, offset)

@@ -10,6 +10,7 @@ from appliance.base.background import Background
 from appliance.base.clock import Clock
 from appliance.broker_actors.controller_probes import ping_controller
 from appliance.broker_actors.metadata_store import MetadataStore
+from appliance.client.security import PLAIN, ClientSecurity
 from appliance.controller.commits import Commit
 from appliance.controller.metadata_log import MetadataLog
 from appliance.controller.standby import StandbyWatch
@@ -30,7 +31,9 @@ class Takeover:
         clock: Clock,
         takeover_ms: int,
         done: Callable[[Exception | None], None],
+        security: ClientSecurity = PLAIN,
     ) -> None:
+        self._security = security
         self._log = log
         self._steps = steps
         self._background = background
@@ -77,7 +80,7 @@ class Takeover:
                 return
             self._background.schedule(PING_INTERVAL_MS, lambda: self._ping(watch))
 
-        self._background.run(partial(ping_controller, host, port, self._takeover_ms), done)
+        self._background.run(partial(ping_controller, host, port, self._takeover_ms, security=self._security), done)
 
     def _followed(self, result: Exception | None, watch: StandbyWatch) -> None:
         if isinstance(result, Exception):

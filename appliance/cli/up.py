@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, cast
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from appliance.broker_actors.plan import ApplianceSettings, Targets
     from appliance.broker_actors.readiness import ReadyCheck
     from appliance.broker_actors.runtime import ProcessEvent, Runtime
+    from appliance.client.security import ClientSecurity
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ def up(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A file in the form of Kafka's server.properties.")] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen on a network without TLS and authentication.")
+        bool, typer.Option("--insecure", help="Listen without TLS on a network, too.")
     ] = False,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [default: info].")] = None,
 ) -> None:
@@ -117,9 +119,17 @@ def run_up(
         runtime_of,
         nodes=nodes,
         targets=targets,
-        ready_check=ready_check or wait_for_metadata,
+        ready_check=ready_check or partial(wait_for_metadata, secured=lambda: _security(settings)),
         output=output,
     ).run()
+
+
+def _security(settings: ApplianceSettings) -> ClientSecurity:
+    """What the appliance's own connections to its brokers need."""
+    from appliance.base.config import BrokerConfig
+    from appliance.client.security import inter_broker_security
+
+    return inter_broker_security(BrokerConfig(settings.properties), settings.listeners)
 
 
 def _claim_standard_output() -> IO[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from appliance.base.config import BROKER_CONFIGS, unknown_key_message
+from appliance.base.config import BROKER_CONFIGS, definition_of, unknown_key_message
 from appliance.base.config_definitions_up import UP_CONFIGS
 from appliance.base.config_files import read_environment, read_properties_file
 from appliance.base.config_types import BadValue, ConfigKey
@@ -43,7 +43,7 @@ def resolve(
         merged.update(_with_up_keys(layer))
     warnings = []
     for name in merged:
-        key = ALL_KEYS.get(name)
+        key = ALL_KEYS.get(name) or definition_of(name)
         if key is None:
             raise UserError(unknown_key_message(name, ALL_KEYS))
         if key.no_effect:
@@ -71,7 +71,7 @@ def resolve(
         insecure=value("insecure"),
         services=value("services"),
         log_level=value("log.level"),
-        properties={name: text for name, text in merged.items() if name in BROKER_CONFIGS and name != "log.dirs"},
+        properties={name: text for name, text in merged.items() if definition_of(name) and name != "log.dirs"},
         log_dirs=tuple(log_dirs),
     )
     return settings.checked(), warnings
@@ -81,13 +81,14 @@ def _with_up_keys(layer: Mapping[str, str]) -> dict[str, str]:
     """Kafka's names for what `up` decides, in ours; one of ours in the same layer goes before them."""
     entries = dict(layer)
     derived: dict[str, str] = {}
-    if "listeners" in entries:
-        host, port = _listener("listeners", entries.pop("listeners"))
-        derived["port"] = str(port)
-        if host:
-            derived["host"] = host
-    if "advertised.listeners" in entries:
-        derived["advertised.host"] = _listener("advertised.listeners", entries.pop("advertised.listeners"))[0]
+    if "listeners" in entries and (plain := _only_plain(entries["listeners"])) is not None:
+        del entries["listeners"]
+        derived["port"] = str(plain[1])
+        if plain[0]:
+            derived["host"] = plain[0]
+        if "advertised.listeners" in entries and (told := _only_plain(entries["advertised.listeners"])) is not None:
+            del entries["advertised.listeners"]
+            derived["advertised.host"] = told[0]
     for name in ("log.dir", "log.dirs"):
         if name in entries:
             folders = [folder.strip() for folder in entries.pop(name).split(",") if folder.strip()]
@@ -99,20 +100,13 @@ def _with_up_keys(layer: Mapping[str, str]) -> dict[str, str]:
     return {**derived, **entries}
 
 
-def _listener(name: str, text: str) -> tuple[str, int]:
-    """Host and port of the listener that clients use.
-
-    Raises:
-        UserError: none, several, or not PLAINTEXT.
-    """
+def _only_plain(text: str) -> tuple[str, int] | None:
+    """Host and port of the only listener for clients, where that is PLAINTEXT; its brokers need no names."""
     listeners = [part.strip() for part in text.split(",") if part.strip()]
     clients = [part for part in listeners if not part.upper().startswith("CONTROLLER:")]
-    if len(clients) != 1:
-        raise UserError(f"{name} {text}: name one listener for clients")
-    protocol, _, address = clients[0].partition("://")
-    host, _, port = address.rpartition(":")
-    if protocol.upper() != "PLAINTEXT":
-        raise UserError(f"{name} {clients[0]}: listeners are PLAINTEXT until TLS and SASL exist")
+    if len(clients) != 1 or not clients[0].upper().startswith("PLAINTEXT://"):
+        return None
+    host, _, port = clients[0].partition("://")[2].rpartition(":")
     if not port.isascii() or not port.isdigit():
-        raise UserError(f"{name} {clients[0]}: no port")
+        raise UserError(f"listeners: {clients[0]!r} is not NAME://host:port")
     return host.strip("[]"), int(port)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from appliance.base.clock import Clock
 from appliance.client.cluster import BrokerEndpoint
 from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
+from appliance.client.security import PLAIN, ClientSecurity
 
 
 class Brokers:
@@ -14,10 +15,18 @@ class Brokers:
 
     Args:
         bootstrap: where to ask before any broker is known.
-        client_id, timeout_ms, clock: as for `Connection`.
+        client_id, timeout_ms, clock, security: as for `Connection`.
     """
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], client_id: str, timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        client_id: str,
+        timeout_ms: int,
+        clock: Clock,
+        security: ClientSecurity = PLAIN,
+    ) -> None:
+        self._security = security
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
         self._timeout_ms = timeout_ms
@@ -81,6 +90,7 @@ class Brokers:
                 client_id=self._client_id,
                 timeout_ms=min(timeout_ms, self._timeout_ms),
                 clock=self._clock,
+                security=self._security,
             )
             self._connections[host, port] = connection
         return connection

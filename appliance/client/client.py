@@ -31,6 +31,7 @@ from appliance.client.results import (
     ProduceResult,
 )
 from appliance.client.retries import RetryPolicy, Sleep
+from appliance.client.security import PLAIN, ClientSecurity
 from appliance.wire.schema import Request, Struct
 
 Response = TypeVar("Response", bound=Struct)
@@ -48,6 +49,7 @@ class Client:
         operation_timeout_ms: for each operation, retries included; twice `timeout_ms` if None.
         retries: how often and with which waits.
         clock, randomness, sleep: the seams.
+        security: what the brokers' listener asks for.
 
     Raises:
         UserError: the bootstrap servers cannot be read. Nothing is connected yet.
@@ -64,11 +66,12 @@ class Client:
         clock: Clock | None = None,
         randomness: Randomness | None = None,
         sleep: Sleep = time.sleep,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         self.timeout_ms = timeout_ms
         clock = clock or SystemClock()
         self._asker = Asker(
-            Brokers(parse_bootstrap_servers(bootstrap_servers), client_id, timeout_ms, clock),
+            Brokers(parse_bootstrap_servers(bootstrap_servers), client_id, timeout_ms, clock, security),
             retries or RetryPolicy(),
             timeout_ms,
             2 * timeout_ms if operation_timeout_ms is None else operation_timeout_ms,

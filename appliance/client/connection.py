@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 
 from appliance.base.clock import Clock, SystemClock
 from appliance.base.errors import ErrorCode, InvariantBroken, KafkaError
+from appliance.client.security import PLAIN, ClientSecurity, NotAuthenticated, authenticate
 from appliance.wire.api import APIS, Api, ApiKey, api_of
 from appliance.wire.codec import decode_response, encode_request
 from appliance.wire.frames import FrameReader
@@ -42,6 +43,7 @@ class Connection:
         timeout_ms: for connecting, and for each call that does not say its own.
         clock: only for deadlines.
         max_response_bytes: a larger response is refused before memory is taken for it.
+        security: what the listener there asks for.
 
     Raises:
         ConnectionLost: nobody listens there.
@@ -57,7 +59,9 @@ class Connection:
         timeout_ms: int = 30_000,
         clock: Clock | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
+        security: ClientSecurity = PLAIN,
     ) -> None:
+        self._security = security
         self.host = host
         self.port = port
         self.client_id = client_id
@@ -68,6 +72,8 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] | None = None
         self._socket: socket.socket | None = None
         self._socket = self._connect()
+        if security.sasl is not None:
+            self._authenticate()
 
     @property
     def address(self) -> str:
@@ -160,7 +166,31 @@ class Connection:
             raise ConnectionLost(f"no connection to {self.address}: {error}") from error
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return made
+        if self._security.tls is None:
+            return made
+        try:
+            return self._security.tls.context.wrap_socket(made, server_hostname=self.host)
+        except TimeoutError as error:
+            made.close()
+            raise CallTimedOut(f"no TLS with {self.address} within {self.timeout_ms} ms") from error
+        except (OSError, ValueError) as error:
+            made.close()
+            raise ConnectionLost(f"no TLS with {self.address}: {error}") from error
+
+    def _authenticate(self) -> None:
+        """Show who we are, before anything else."""
+        deadline_ms = self._deadline(None)
+        assert self._security.sasl is not None
+        steps = authenticate(self._security.sasl)
+        try:
+            request, version = next(steps)
+            while True:
+                request, version = steps.send(self._exchange(cast(Request[Struct], request), version, deadline_ms))
+        except StopIteration:
+            return
+        except NotAuthenticated as error:
+            self.close()
+            raise ConnectionLost(f"{self.address}: {error}") from error
 
     def _common_version(self, request: type[Struct], deadline_ms: int) -> int:
         api = _api_of(request)

@@ -28,6 +28,7 @@ from appliance.controller.records import (
     PartitionState,
     ProducerIdsAllocated,
     Record,
+    ScramCredentialSet,
     TopicConfigSet,
     TopicCreated,
     TopicDeleted,
@@ -36,6 +37,7 @@ from appliance.controller.records import (
     commit_number_of,
     position_of,
 )
+from appliance.security.scram import ScramCredential
 
 
 class MetadataDelta:
@@ -48,6 +50,7 @@ class MetadataDelta:
         self._number = image.position
         self._controller = (image.controller_epoch, image.controller_id, image.controller_host, image.controller_port)
         self._cluster_id = image.cluster_id
+        self._scram_credentials = image.scram_credentials
         self._next_producer_id = image.next_producer_id
         self._features = image.features
         self._broker_configs = image.broker_configs
@@ -95,6 +98,8 @@ class MetadataDelta:
                 del self._mutable_brokers()[record.broker_id]
             case BrokerConfigSet():
                 self._set_broker_config(record)
+            case ScramCredentialSet():
+                self._set_credential(record)
             case ProducerIdsAllocated():
                 self._next_producer_id = record.next_producer_id
             case ControllerClaimed():
@@ -121,6 +126,7 @@ class MetadataDelta:
             topics=self.base.topics if self._topics is None else self._topics,
             topics_by_id=self.base.topics_by_id if self._topics_by_id is None else self._topics_by_id,
             broker_configs=self._broker_configs,
+            scram_credentials=self._scram_credentials,
             next_producer_id=self._next_producer_id,
             features=self._features,
             deleted_topics=self.base.deleted_topics if self._deleted_topics is None else self._deleted_topics,
@@ -231,6 +237,13 @@ class MetadataDelta:
         if not configs:
             del tables[record.broker]
         self._broker_configs = tables
+
+    def _set_credential(self, record: ScramCredentialSet) -> None:
+        key = (record.name, record.mechanism)
+        credentials = {name: kept for name, kept in self._scram_credentials.items() if name != key}
+        if record.salt is not None:
+            credentials[key] = ScramCredential(record.salt, record.iterations, record.stored_key, record.server_key)
+        self._scram_credentials = credentials
 
     def _finish_topics(self) -> None:
         for topic_id in sorted({*self._partitions, *self._configs}):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from appliance.controller.records import NO_LEADER, Listener, LogState, PartitionState
+from appliance.security.scram import ScramCredential
 
 __all__ = ["NO_LEADER", "BrokerState", "MetadataImage", "PartitionState", "TopicState"]
 
@@ -38,14 +39,21 @@ class BrokerState:
     shutting_down: bool = False
     """It stops: it leads only what nobody else can, until it is fenced at its own wish."""
 
+    def endpoint(self, listener: str) -> Listener | None:
+        """Where the clients of a listener find this broker; None where it has no such listener."""
+        for one in self.listeners:
+            if one.name == listener:
+                return one
+        return None
+
     @property
     def host(self) -> str:
-        """Host of the first listener."""
+        """Host of the first listener, which brokers use among themselves."""
         return self.listeners[0].host
 
     @property
     def port(self) -> int:
-        """Port of the first listener."""
+        """Its port."""
         return self.listeners[0].port
 
 
@@ -77,6 +85,8 @@ class MetadataImage:
     topics_by_id: Mapping[uuid.UUID, TopicState] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic configuration by broker id as text; the empty text holds the cluster's defaults."""
+    scram_credentials: Mapping[tuple[str, int], ScramCredential] = field(default_factory=dict)
+    """By user and mechanism."""
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
     deleted_topics: Mapping[uuid.UUID, str] = field(default_factory=dict)

@@ -223,6 +223,18 @@ class TopicObjectsGone(msgspec.Struct, frozen=True, array_like=True, tag=16):
     topic_id: uuid.UUID
 
 
+class ScramCredentialSet(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """What the cluster keeps of a user's password for one SCRAM mechanism; no salt removes it."""
+
+    name: str
+    mechanism: int
+    """1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+    salt: bytes | None
+    iterations: int = 0
+    stored_key: bytes = b""
+    server_key: bytes = b""
+
+
 Record: TypeAlias = (
     ControllerClaimed
     | ClusterCreated
@@ -240,6 +252,7 @@ Record: TypeAlias = (
     | BrokerUnregistered
     | TopicObjectsLeft
     | TopicObjectsGone
+    | ScramCredentialSet
 )
 
 

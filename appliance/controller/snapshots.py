@@ -21,6 +21,7 @@ from appliance.controller.records import (
     PartitionChanged,
     ProducerIdsAllocated,
     Record,
+    ScramCredentialSet,
     TopicConfigSet,
     TopicCreated,
     TopicObjectsLeft,
@@ -72,6 +73,8 @@ def records_of(image: MetadataImage) -> Iterator[Record]:
             yield PartitionChanged(topic.topic_id, partition)
     for topic_id, name in sorted(image.deleted_topics.items()):
         yield TopicObjectsLeft(topic_id, name)
+    for (user, mechanism), kept in sorted(image.scram_credentials.items()):
+        yield ScramCredentialSet(user, mechanism, kept.salt, kept.iterations, kept.stored_key, kept.server_key)
     if image.next_producer_id:
         yield ProducerIdsAllocated(-1, -1, image.next_producer_id)
 

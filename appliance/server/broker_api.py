@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from appliance.partition.fetch_sessions import FetchSessions
+from appliance.server.authentication import sasl_handlers
 from appliance.server.context import Broker
 from appliance.server.dispatcher import HandlerEntry
 from appliance.server.handlers import (
@@ -23,6 +24,7 @@ from appliance.server.handlers import (
     produce_fast,
     producer_ids,
     replicas,
+    scram_credentials,
     status,
     topics,
     transactions,
@@ -73,6 +75,8 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         IMPORT_RECORDS: HandlerEntry(import_records.handle, error=import_records.failed),
         REPLICA_LOG_ENDS: HandlerEntry(log_ends.replica_log_ends),
         CONTROLLER_STATUS: HandlerEntry(status.controller_status, error=status.controller_status_failed),
+        **sasl_handlers(),
+        **scram_credentials.scram_handlers(),
         **groups.group_handlers(),
         **transactions.transaction_handlers(producer_ids.ProducerIds().handle),
     }

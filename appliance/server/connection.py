@@ -22,11 +22,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from appliance.server.dispatcher import BadRequest
+from appliance.security.principals import ANONYMOUS
+from appliance.server.dispatcher import BadRequest, Dispatcher
+from appliance.server.listener import DEFAULT_LISTENER, ListenerProfile
 from appliance.server.requests import FileRange, OutputItem, Pending
 from appliance.wire.api import ApiKey
 
 if TYPE_CHECKING:
+    from appliance.server.authentication import SaslGate, SaslSession
     from appliance.server.server import Server
 
 _log = logging.getLogger(__name__)
@@ -62,14 +65,18 @@ class Connection:
         "bytes_in",
         "bytes_out",
         "closed",
+        "dispatcher",
         "fast",
         "fast_fetch",
         "fast_many",
         "held",
         "host",
         "last_active_ms",
+        "listener",
         "peer",
+        "principal",
         "server",
+        "session",
         "touched",
         "view",
         "without_lease",
@@ -91,6 +98,14 @@ class Connection:
         """The same for requests with several partitions."""
         self.fast_fetch: Any = None
         """What that of Fetch remembers."""
+        self.listener: ListenerProfile = DEFAULT_LISTENER
+        """Where it came in."""
+        self.principal = ANONYMOUS
+        """Who the client has shown to be."""
+        self.dispatcher: Dispatcher | SaslGate = server.dispatcher
+        """What handles its frames: the server's own, once the client may ask for anything."""
+        self.session: SaslSession | None = None
+        """How it has shown that by SASL."""
         self.without_lease = False
         """A follower's: answered also while the server holds answers back."""
         self.last_active_ms = server.now_ms
@@ -149,7 +164,7 @@ class Connection:
     def _handle_frames(self) -> None:
         """Handle every complete frame that may be handled now, then make room for the rest."""
         server = self.server
-        dispatcher = server.dispatcher
+        dispatcher = self.dispatcher
         raw_handlers = dispatcher.raw_handlers
         limits = server.limits
         answers = self.answers
@@ -161,10 +176,9 @@ class Connection:
                 size, api_key, version, correlation_id = _unpack_frame_start(self.buffer, position)
                 frame_end = position + 4 + size
                 if frame_end > end or size < 8:
-                    if size < 8 or size > limits.max_frame_bytes:
-                        raise BadRequest(
-                            f"a frame of {size} bytes; socket.request.max.bytes is {limits.max_frame_bytes}"
-                        )
+                    most = min(limits.max_frame_bytes, dispatcher.max_frame_bytes)
+                    if size < 8 or size > most:
+                        raise BadRequest(f"a frame of {size} bytes; at most {most} are taken")
                     wanted = 4 + size
                     break
                 if self._blocked_by is not None or self._unsent or len(answers) >= limits.max_in_flight:
@@ -485,6 +499,8 @@ class Connection:
         if self._writing:
             loop.remove_writer(self._file_descriptor)
         self._socket.close()
+        if self.session is not None:
+            self.session.close()
         self.server.connection_closed(self)
         if self._reserved:
             self._give_back()

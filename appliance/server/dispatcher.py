@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,9 @@ class HandlerEntry:
 
 class Dispatcher:
     """Decodes requests and calls their handlers."""
+
+    max_frame_bytes = sys.maxsize
+    """No limit beside that of the server."""
 
     def __init__(
         self, context: Any, handlers: Mapping[int, HandlerEntry], advertised: Mapping[int, tuple[int, int]]

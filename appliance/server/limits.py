@@ -17,6 +17,8 @@ class Limits:
     """`max.connections.per.ip`."""
     connections_max_idle_ms: int = 600_000
     """`connections.max.idle.ms`."""
+    failed_authentication_delay_ms: int = 100
+    """`connection.failed.authentication.delay.ms`: how long whoever failed to authenticate waits for its end."""
     max_in_flight: int = 1_000
     """Unanswered requests of one connection, after which no more of its frames are read."""
     receive_buffer_bytes: int = 65_536

@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from appliance.base.errors import UserError
+from appliance.security.principals import PrincipalMapper
+from appliance.security.tls import ReloadingContext
 
 if TYPE_CHECKING:
+    from appliance.server.authentication import SaslSettings
     from appliance.server.server import Server
 
 _log = logging.getLogger(__name__)
@@ -18,11 +22,26 @@ _PAUSE_MS = 200
 """How long accepting rests when the process has run out of file descriptors."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ListenerProfile:
+    """What the clients of one listener have to show, and what they are told of brokers."""
+
+    name: str = "PLAINTEXT"
+    tls: ReloadingContext | None = None
+    mapper: PrincipalMapper | None = None
+    """Makes users out of the names in clients' certificates."""
+    sasl: SaslSettings | None = None
+
+
+DEFAULT_LISTENER = ListenerProfile()
+
+
 class Listener:
     """Bound without SO_REUSEPORT and close-on-exec: a refused connection proves that this process is gone."""
 
-    def __init__(self, server: Server, host: str, port: int) -> None:
+    def __init__(self, server: Server, host: str, port: int, profile: ListenerProfile = DEFAULT_LISTENER) -> None:
         self._server = server
+        self.profile = profile
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -75,4 +94,4 @@ class Listener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._server.limits.send_buffer_bytes >= 0:
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._server.limits.send_buffer_bytes)
-            self._server.accepted(accepted, str(address[0]), int(address[1]))
+            self._server.accepted(accepted, str(address[0]), int(address[1]), self.profile)

@@ -11,6 +11,7 @@ import uuid
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import ZERO_UUID
 from appliance.controller.image import BrokerState, MetadataImage, PartitionState, TopicState
+from appliance.controller.records import Listener
 from appliance.wire.codec import encode, encode_response
 from appliance.wire.messages.metadata import (
     MetadataResponse,
@@ -66,11 +67,20 @@ class MetadataView:
         return _encoded(MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id), version)
 
     @staticmethod
-    def response(image: MetadataImage, topics: list[bytes], version: int, correlation_id: int) -> bytes:
-        """The frame around the topics' parts. The controller is any live broker: clients send it nothing special."""
+    def response(
+        image: MetadataImage, topics: list[bytes], version: int, correlation_id: int, listener: str = "PLAINTEXT"
+    ) -> bytes:
+        """The frame around the topics' parts. The controller is any live broker: clients send it nothing special.
+
+        Brokers are named by their addresses on the listener that was asked; who has none there is not named.
+        """
         around = encode_response(
             MetadataResponse(
-                brokers=[_broker(broker) for broker in image.live_brokers()],
+                brokers=[
+                    _broker(broker, endpoint)
+                    for broker in image.live_brokers()
+                    if (endpoint := broker.endpoint(listener)) is not None
+                ],
                 cluster_id=image.cluster_id or None,
                 controller_id=some_live_broker(image),
             ),
@@ -111,8 +121,8 @@ def some_live_broker(image: MetadataImage) -> int:
     return next((broker.broker_id for broker in image.live_brokers()), -1)
 
 
-def _broker(broker: BrokerState) -> MetadataResponseBroker:
-    return MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
+def _broker(broker: BrokerState, endpoint: Listener) -> MetadataResponseBroker:
+    return MetadataResponseBroker(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
 
 
 def _partition(state: PartitionState, live: frozenset[int]) -> MetadataResponsePartition:

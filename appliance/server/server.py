@@ -16,11 +16,13 @@ from typing import Any
 
 from appliance.base.clock import Clock, SystemClock
 from appliance.metrics.latency_buckets import LatencyBuckets
+from appliance.server.authentication import SaslGate
 from appliance.server.background import LoopBackground
 from appliance.server.connection import Connection
 from appliance.server.dispatcher import Dispatcher, HandlerEntry
 from appliance.server.limits import Limits
-from appliance.server.listener import Listener
+from appliance.server.listener import DEFAULT_LISTENER, Listener, ListenerProfile
+from appliance.server.tls_connection import TlsConnection
 
 _log = logging.getLogger(__name__)
 
@@ -81,13 +83,13 @@ class Server:
         self._feeding = False
         self._sweep_timer = background.schedule(_SWEEP_INTERVAL_MS, self._sweep)
 
-    def listen(self, host: str, port: int) -> int:
+    def listen(self, host: str, port: int, profile: ListenerProfile = DEFAULT_LISTENER) -> int:
         """Begin to accept; returns the port (a free one for 0).
 
         Raises:
             UserError: the address cannot be had (exit code 3).
         """
-        listener = Listener(self, host, port)
+        listener = Listener(self, host, port, profile)
         self._listeners.append(listener)
         return listener.port
 
@@ -122,7 +124,9 @@ class Server:
             listener.close()
         self._listeners.clear()
 
-    def accepted(self, sock: socket.socket, host: str, port: int) -> None:
+    def accepted(
+        self, sock: socket.socket, host: str, port: int, profile: ListenerProfile = DEFAULT_LISTENER
+    ) -> None:
         """Take over a connection from a listener, unless a limit is reached."""
         of_host = self._by_ip.get(host, 0)
         if len(self.connections) >= self.limits.max_connections or of_host >= self.limits.max_connections_per_ip:
@@ -130,10 +134,23 @@ class Server:
             _log.info("connection from %s:%d refused: max.connections or max.connections.per.ip reached", host, port)
             sock.close()
             return
+        self.now_ms = self.clock.now_ms()
+        peer = f"{host}:{port}"
+        if profile.tls is not None:
+            try:
+                connection: Connection = TlsConnection(self, sock, peer, host, profile)
+            except (OSError, ValueError) as error:
+                _log.info("connection from %s ended before its TLS handshake: %s", peer, error)
+                sock.close()
+                return
+        else:
+            connection = Connection(self, sock, peer, host)
+            connection.listener = profile
+        if profile.sasl is not None:
+            connection.dispatcher = SaslGate(profile.sasl, self.dispatcher)
         self._by_ip[host] = of_host + 1
         self.connections_accepted += 1
-        self.now_ms = self.clock.now_ms()
-        self.connections[Connection(self, sock, f"{host}:{port}", host)] = None
+        self.connections[connection] = None
 
     def reserve(self, size: int) -> bool:
         """Whether so much more memory may be used for requests. One frame at a time is admitted in any case."""

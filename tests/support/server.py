@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from appliance.server.background import LoopBackground
 from appliance.server.dispatcher import HandlerEntry
 from appliance.server.handlers.api_versions import served_versions
 from appliance.server.limits import Limits
+from appliance.server.listener import DEFAULT_LISTENER, ListenerProfile
 from appliance.server.server import Server
 
 CALL_TIMEOUT_S = 10
@@ -22,6 +24,10 @@ CALL_TIMEOUT_S = 10
 
 class ServerThread:
     """The server and the thread that runs it. Touch the server only by `on_loop`."""
+
+    profile: ListenerProfile = DEFAULT_LISTENER
+    client_tls: ssl.SSLContext | None = None
+    """What `connect` uses. Both are set by tests that ask the same things under TLS."""
 
     def __init__(
         self,
@@ -34,7 +40,7 @@ class ServerThread:
         self.background = LoopBackground(loop, threads=2)
         versions = served_versions(handlers) if advertised is None else advertised
         self.server = Server(loop, handlers, versions, limits, self.background)
-        self.port = self.server.listen("127.0.0.1", 0)
+        self.port = self.server.listen("127.0.0.1", 0, self.profile)
         self._thread = threading.Thread(target=loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -54,7 +60,8 @@ class ServerThread:
         return result[0]
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=CALL_TIMEOUT_S)
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=CALL_TIMEOUT_S)
+        return plain if self.client_tls is None else self.client_tls.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def stop(self) -> None:
         self.on_loop(self.server.close)

@@ -40,10 +40,11 @@ def describe_cluster(broker: Broker, request: Request) -> DescribeClusterRespons
         controller_id=some_live_broker(image),
         brokers=[
             DescribeClusterBroker(
-                broker_id=one.broker_id, host=one.host, port=one.port, rack=one.rack, is_fenced=one.fenced
+                broker_id=one.broker_id, host=endpoint.host, port=endpoint.port, rack=one.rack, is_fenced=one.fenced
             )
             for _, one in sorted(image.brokers.items())
-            if body.include_fenced_brokers or not one.fenced
+            if (body.include_fenced_brokers or not one.fenced)
+            and (endpoint := one.endpoint(request.connection.listener.name)) is not None
         ],
     )
 

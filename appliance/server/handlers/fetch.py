@@ -287,7 +287,7 @@ class FetchOperation:
             self._let_go()
             self._send(FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id))
             return
-        version, is_incremental = self.request.api_version, context.is_incremental
+        is_incremental = context.is_incremental
         response = FetchResponse()
         if is_incremental and len(self._reads) > 1:
             self._reads = {partition: self._reads[partition] for partition in sorted(self._reads, key=_turn)}
@@ -304,9 +304,9 @@ class FetchOperation:
             if data.error_code in _UNKNOWN:
                 unknown.append(read)
             else:
-                add_partition(self.broker, version, response, read)
+                add_partition(self.broker, self.request, response, read)
         for read in unknown:
-            add_partition(self.broker, version, response, read)
+            add_partition(self.broker, self.request, response, read)
         if context.wants_session:
             self._open_session()
         response.session_id = session.session_id

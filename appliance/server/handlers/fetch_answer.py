@@ -8,7 +8,7 @@ from appliance.base.errors import ErrorCode
 from appliance.server.context import Broker
 from appliance.server.handlers.fetch_read import PartitionRead
 from appliance.server.leaders import leader_hint
-from appliance.server.requests import FileRange, OutputItem
+from appliance.server.requests import FileRange, OutputItem, Request
 from appliance.wire.codec import encode_parts
 from appliance.wire.messages.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
 
@@ -18,13 +18,13 @@ ENDPOINTS_SINCE = 16
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def add_partition(broker: Broker, version: int, response: FetchResponse, read: PartitionRead) -> None:
+def add_partition(broker: Broker, request: Request, response: FetchResponse, read: PartitionRead) -> None:
     """Put a partition behind those that are in the answer already."""
-    data = read.data
+    data, version = read.data, request.api_version
     if read.range is not None:
         data.records = read.range  # type: ignore[assignment]
     if data.error_code in _MOVED:
-        _hint(broker, version, read, response)
+        _hint(broker, request, read, response)
     topic = read.partition.key[0]
     last = response.responses[-1] if response.responses else None
     if last is None or (last.topic if version < TOPIC_IDS_SINCE else last.topic_id) != topic:
@@ -37,15 +37,16 @@ def _by_id(topic: uuid.UUID) -> FetchableTopicResponse:
     return FetchableTopicResponse(topic_id=topic)
 
 
-def _hint(broker: Broker, version: int, read: PartitionRead, response: FetchResponse) -> None:
+def _hint(broker: Broker, request: Request, read: PartitionRead, response: FetchResponse) -> None:
     """Tell the reader where the leader is now (KIP-951)."""
     topic, index = read.partition.key
+    version = request.api_version
     if version < LEADER_HINT_SINCE:
         return
     if isinstance(topic, uuid.UUID):
         state = broker.image.topics_by_id.get(topic)
         topic = state.name if state is not None else ""
-    hint = leader_hint(broker, topic, index)
+    hint = leader_hint(broker, request.connection.listener.name, topic, index)
     if hint is None:
         return
     read.data.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)

@@ -41,9 +41,9 @@ def _answer(broker: Broker, request: Request) -> Struct:
     body = cast(FindCoordinatorRequest, request.body)
     if request.api_version >= MANY_KEYS_SINCE:
         return FindCoordinatorResponse(
-            coordinators=[_find(broker, body.key_type, key) for key in body.coordinator_keys]
+            coordinators=[_find(broker, request, body.key_type, key) for key in body.coordinator_keys]
         )
-    found = _find(broker, body.key_type, body.key)
+    found = _find(broker, request, body.key_type, body.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -61,7 +61,7 @@ def failed(request: Request, code: ErrorCode, message: str | None) -> FindCoordi
     return FindCoordinatorResponse(coordinators=[_nobody(key, code, message) for key in body.coordinator_keys])
 
 
-def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
+def _find(broker: Broker, request: Request, key_type: int, key: str) -> Coordinator:
     if key_type not in TOPICS:
         return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
     topic = broker.image.topics.get(TOPICS[key_type])
@@ -69,9 +69,10 @@ def _find(broker: Broker, key_type: int, key: str) -> Coordinator:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{TOPICS[key_type]} does not exist yet.")
     partition = topic.partitions[partition_for(key, len(topic.partitions))]
     leader = broker.image.brokers.get(partition.leader)
-    if leader is None or leader.fenced:
+    endpoint = leader.endpoint(request.connection.listener.name) if leader is not None else None
+    if leader is None or leader.fenced or endpoint is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator's partition has no leader.")
-    return Coordinator(key=key, node_id=leader.broker_id, host=leader.host, port=leader.port, error_message=None)
+    return Coordinator(key=key, node_id=leader.broker_id, host=endpoint.host, port=endpoint.port, error_message="")
 
 
 def _nobody(key: str, code: ErrorCode, message: str | None) -> Coordinator:

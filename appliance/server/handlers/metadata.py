@@ -17,6 +17,7 @@ from appliance.server.context import Broker
 from appliance.server.metadata_view import MetadataView
 from appliance.server.requests import Pending, Request
 from appliance.server.topic_waits import when_topics_are_there
+from appliance.wire.codec import encode_response
 from appliance.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from appliance.wire.messages.metadata import (
     MetadataRequest,
@@ -51,7 +52,12 @@ class MetadataHandler:
         if body.topics is None or (not body.topics and request.api_version <= ALL_WHEN_EMPTY_UNTIL):
             version = request.api_version
             everything = [self.view.topic(image, state, version) for state in image.topics.values()]
-            return self.view.response(image, everything, version, request.correlation_id)
+            return self._response(broker, request, everything)
+        if request.api_version < TOPIC_IDS_SINCE and any(
+            topic.name is None or topic.topic_id != ZERO_UUID for topic in body.topics
+        ):
+            response = failed(request, ErrorCode.INVALID_REQUEST, None)
+            return encode_response(response, request.api_version, request.correlation_id)
         missing = self._to_create(broker, request, body)
         if not missing:
             return self._named(broker, request, body.topics)
@@ -95,7 +101,11 @@ class MetadataHandler:
     def _named(self, broker: Broker, request: Request, topics: list[MetadataRequestTopic]) -> bytes:
         version = request.api_version
         parts = [self._part(broker, topic, version) for topic in topics]
-        return self.view.response(broker.image, parts, version, request.correlation_id)
+        return self._response(broker, request, parts)
+
+    def _response(self, broker: Broker, request: Request, parts: list[bytes]) -> bytes:
+        listener = request.connection.listener.name
+        return self.view.response(broker.image, parts, request.api_version, request.correlation_id, listener)
 
     def _part(self, broker: Broker, topic: MetadataRequestTopic, version: int) -> bytes:
         image, unknown = broker.image, self.view.unknown

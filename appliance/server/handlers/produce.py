@@ -113,7 +113,7 @@ def handle(broker: Broker, request: Request) -> Struct | Pending | None:
             results.append(result)
             _guarded(request, result, _check, broker, request, body, topic, data, result, now_ms)
             if result.answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                _hint(broker, request.api_version, topic, result.answer, response)
+                _hint(broker, request, topic, result.answer, response)
     if body.transactional_id is not None and (unverified := produce_transactions.unverified(results)):
         return _verify_first(broker, request, response, results, unverified)
     work = [(result, step) for result in results if (step := _helpers_step(result, now_ms)) is not None]
@@ -444,19 +444,19 @@ class _Place:
 
 def _hint(
     broker: Broker,
-    version: int,
+    request: Request,
     topic: TopicProduceData,
     answer: PartitionProduceResponse,
     response: ProduceResponse,
 ) -> None:
     """Tell the client where the leader is now, so that it needs no Metadata round trip (KIP-951)."""
-    if version < _LEADER_HINT_SINCE:
+    if request.api_version < _LEADER_HINT_SINCE:
         return
     name = topic.name
-    if version >= _TOPIC_IDS_SINCE:
+    if request.api_version >= _TOPIC_IDS_SINCE:
         state = broker.image.topics_by_id.get(topic.topic_id)
         name = state.name if state is not None else ""
-    hint = leader_hint(broker, name, answer.index)
+    hint = leader_hint(broker, request.connection.listener.name, name, answer.index)
     if hint is None:
         return
     answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)

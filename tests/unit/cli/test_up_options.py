@@ -101,6 +101,14 @@ def test_several_folders_are_for_logs_and_one_alone_is_for_everything(
     assert settings.log_dirs == tuple(map(Path, log_dirs))
 
 
+def test_several_listeners_go_to_the_brokers_as_they_are(tmp_path: Path) -> None:
+    text = "listeners=PLAINTEXT://127.0.0.1:9192,SSL://0.0.0.0:9292\nservices=none\nlistener.name.ssl.ssl.client.auth=required"
+    settings, warnings = resolve({}, {}, file_of(tmp_path, text))
+    assert [one.text for one in settings.listeners.bound] == ["PLAINTEXT://127.0.0.1:9192", "SSL://0.0.0.0:9292"]
+    assert settings.properties["listener.name.ssl.ssl.client.auth"] == "required"
+    assert settings.broker_ports == {9192, 9292} and warnings == []
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -110,9 +118,11 @@ def test_several_folders_are_for_logs_and_one_alone_is_for_everything(
         ("brokers=many", "brokers"),
         ("port=70000", "port"),
         ("runtime=docker", "ray, local"),
-        ("listeners=SSL://:9092", "PLAINTEXT"),
-        ("listeners=PLAINTEXT://:9092,OTHER://:9093", "one listener"),
-        ("listeners=PLAINTEXT://host", "no port"),
+        ("listeners=PLAINTEXT://:9092,OTHER://:9093", "OTHER has no protocol"),
+        ("listeners=PLAINTEXT://host", "NAME://host:port"),
+        ("listeners=PLAINTEXT://10.0.0.1:9092,SSL://10.0.0.1:9093", "--insecure"),
+        ("listeners=PLAINTEXT://:9092,SSL://:9094\nbrokers=3", "too few ports"),
+        ("listener.name.ssl.ssl.client.off=none", "unknown configuration key listener.name.ssl.ssl.client.off"),
         ("log.dirs= , ", "no folder"),
         ("host=10.0.0.1", "--insecure"),
     ],
