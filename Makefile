@@ -6,7 +6,7 @@ SEEDS ?= 500
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale bench-failover bench-replicated profile bench-spark native wheel lock clean
+.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale bench-failover bench-replicated profile bench-spark bench-tiering native wheel lock clean
 
 help:
 	@echo "make setup       check this machine and make .venv from the locked requirements"
@@ -79,6 +79,9 @@ bench-replicated: setup-test
 
 profile: setup-test
 	.venv/bin/python -m tests.benchmarks.stages $(ARGS)
+
+bench-tiering: setup-test
+	.venv/bin/python -m tests.benchmarks.tiering $(ARGS)
 
 bench-spark: setup-test
 	.venv/bin/python -m tests.benchmarks.spark $(ARGS)
