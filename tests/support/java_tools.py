@@ -62,6 +62,11 @@ class RunningTool:
         self._process.wait(TIMEOUT_S)
 
     @property
+    def code(self) -> int | None:
+        """The code that it ended with; None while it runs."""
+        return self._process.poll()
+
+    @property
     def errors(self) -> str:
         """What it wrote to standard error."""
         return "".join(self._errors)
