@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from itertools import dropwhile
 from typing import Any
 
 from appliance.base.config_definitions_broker import KAFKA_BROKER_CONFIGS
@@ -368,10 +369,8 @@ def describe_topic(
         synonyms = []
         if key.name in overrides:
             synonyms.append(ConfigSynonym(key.name, overrides[key.name], ConfigSource.TOPIC_CONFIG))
-        for broker_key in key.synonyms:
-            synonyms.extend(_broker_synonyms(BROKER_CONFIGS[broker_key], broker))
-        if not key.synonyms:
-            synonyms.append(ConfigSynonym(key.name, key.text(key.default), ConfigSource.DEFAULT_CONFIG))
+        if key.synonyms:
+            synonyms.extend(broker_synonyms(key.synonyms[0], broker))
         value = key.text(getattr(config, key.name.replace(".", "_")))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         rows.append(ConfigRow(key.name, value, source, False, key.is_sensitive, key.type, key.doc, synonyms))
@@ -382,7 +381,7 @@ def describe_broker(broker: BrokerConfig, names: Iterable[str] | None = None) ->
     """Rows for a broker; of all keys that are not internal, or of the named ones that exist."""
     rows = []
     for key in _selected(BROKER_CONFIGS, names):
-        synonyms = _broker_synonyms(key, broker)
+        synonyms = broker_synonyms(key.name, broker)
         value = None if key.is_sensitive else key.text(broker.get(key.name))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         rows.append(ConfigRow(key.name, value, source, not key.dynamic, key.is_sensitive, key.type, key.doc, synonyms))
@@ -395,7 +394,13 @@ def _selected(definitions: Mapping[str, ConfigKey], names: Iterable[str] | None)
     return [definitions[name] for name in names if name in definitions]
 
 
-def _broker_synonyms(key: ConfigKey, broker: BrokerConfig) -> list[ConfigSynonym]:
+def broker_synonyms(name: str, broker: BrokerConfig) -> list[ConfigSynonym]:
+    """The values that a broker's key and those that stand for it have in each layer, the one that counts first.
+
+    As in Kafka, what comes before the first of the key's own name is left out.
+    """
+    chain = next((key.synonyms for key in TOPIC_CONFIGS.values() if name in key.synonyms), (name,))
+    keys = [BROKER_CONFIGS[each] for each in chain]
     synonyms = [
         ConfigSynonym(key.name, None if key.is_sensitive else layer[key.name], source)
         for layer, source in (
@@ -403,11 +408,15 @@ def _broker_synonyms(key: ConfigKey, broker: BrokerConfig) -> list[ConfigSynonym
             (broker.dynamic_defaults, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (broker.properties, ConfigSource.STATIC_BROKER_CONFIG),
         )
+        for key in keys
         if key.name in layer
     ]
-    if key.default is not None:
-        synonyms.append(ConfigSynonym(key.name, key.text(key.default), ConfigSource.DEFAULT_CONFIG))
-    return synonyms
+    synonyms += [
+        ConfigSynonym(key.name, key.text(key.default), ConfigSource.DEFAULT_CONFIG)
+        for key in keys
+        if key.default is not None
+    ]
+    return list(dropwhile(lambda synonym: synonym.name != name, synonyms))
 
 
 def unknown_key_message(name: str, definitions: Mapping[str, ConfigKey]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from appliance.base.config_definitions_resources import GROUP_DEFAULT_CONFIGS
 from appliance.base.config_definitions_topic import DAY_MS
 from appliance.base.config_types import ConfigType, Importance, row
 
@@ -13,6 +14,7 @@ _ONE_LOOP = "each broker is one process with one event loop"
 _NO_SHARE_GROUPS = "share groups are not served yet"
 
 COORDINATOR_CONFIGS = (
+    *GROUP_DEFAULT_CONFIGS,
     row(
         "group.initial.rebalance.delay.ms",
         INT,

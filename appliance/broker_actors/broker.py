@@ -48,6 +48,7 @@ from appliance.server.background import LoopBackground
 from appliance.server.broker_api import broker_handlers
 from appliance.server.handlers.api_versions import served_versions
 from appliance.server.limits import Limits
+from appliance.server.quotas import ClientQuotas
 from appliance.server.server import Server
 from appliance.server.timers import LoopTimers
 from appliance.tiering.body import BodyStore
@@ -136,11 +137,14 @@ class Broker:
             context=self,
             clock=self.clock,
         )
+        self.quotas = ClientQuotas(config, self.clock, self.background)
+        self.quotas.guard(self.server.dispatcher)
         self.listeners = BrokerListeners(config, settings, self.background, self)
         self.controller: ControllerChannel
         self.internal_topics = InternalTopics(self)
         self.groups = GroupCoordinatorHost(self, self.randomness)
         self.transactions = TransactionCoordinatorHost(self)
+        self.on_image(self.quotas.image_changed)
         # Uploads hold their threads for many seconds: they have threads of their own.
         self._tiering_threads = LoopBackground(
             loop,

@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.controller import (
     brokers,
+    client_quotas,
     configs,
     isr,
     leader_elections,
@@ -28,6 +29,7 @@ from appliance.server.authentication import sasl_handlers
 from appliance.server.dispatcher import HandlerEntry, error_answer
 from appliance.server.forwarding import ErrorForm
 from appliance.server.handlers.configs import alter_failed, incremental_alter_failed
+from appliance.server.handlers.quotas import alter_failed as alter_quotas_failed
 from appliance.server.handlers.replicas import alter_reassignments_failed, elect_failed, unregister_failed
 from appliance.server.handlers.scram_credentials import alter_failed as alter_scram_failed
 from appliance.server.handlers.topics import create_failed, create_partitions_failed, delete_failed
@@ -92,6 +94,7 @@ def controller_handlers() -> dict[int, HandlerEntry]:
         ApiKey.CREATE_PARTITIONS: _deciding(partitions.create_partitions, create_partitions_failed, spread=True),
         ApiKey.ALTER_CONFIGS: _deciding(configs.alter, alter_failed, spread=True),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _deciding(configs.alter_incrementally, incremental_alter_failed, spread=True),
+        ApiKey.ALTER_CLIENT_QUOTAS: _deciding(client_quotas.alter_quotas, alter_quotas_failed, spread=True),
         ApiKey.ELECT_LEADERS: _deciding(
             leader_elections.elect_leaders, elect_failed, spread=True, asks=leader_elections.wanted_uncleanly
         ),

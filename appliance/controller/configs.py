@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs, for topics and brokers.
+"""AlterConfigs and IncrementalAlterConfigs, for topics, brokers, groups and client metrics.
 
 The old form replaces all entries of a resource; the incremental one (KIP-339) sets, deletes, appends to a list or takes
 away from it. Each resource is judged by itself.
@@ -20,12 +20,13 @@ from appliance.base.config import (
     validate_broker_config,
     validate_topic_config,
 )
+from appliance.base.config_resources import RESOURCES, describe_resource, validate_resource_config
 from appliance.base.config_types import ConfigKey, ConfigType
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.controller.decisions import Decision, Rules, answer
 from appliance.controller.elections import follow_configs
 from appliance.controller.image import MetadataImage
-from appliance.controller.records import BrokerConfigSet, Record, TopicConfigSet
+from appliance.controller.records import BrokerConfigSet, Record, ResourceConfigSet, TopicConfigSet
 from appliance.wire.messages import alter_configs, incremental_alter_configs
 
 
@@ -34,6 +35,8 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class Alteration(IntEnum):
@@ -128,6 +131,8 @@ def _records_of(change: _Change, image: MetadataImage, rules: Rules) -> list[Rec
     config = rules.config_of(image)
     match change.resource_type:
         case ResourceType.TOPIC:
+            if not change.name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic has a name")
             topic = image.topics.get(change.name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {change.name}")
@@ -141,6 +146,14 @@ def _records_of(change: _Change, image: MetadataImage, rules: Rules) -> list[Rec
             # Only what is altered must be alterable.
             validate_broker_config({key: after.get(key) for key, _, _ in change.entries}, rules.config)
             return [BrokerConfigSet(change.name, key, value) for key, value in _difference(present, after)]
+        case ResourceType.GROUP | ResourceType.CLIENT_METRICS as kind:
+            if not change.name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{RESOURCES[kind].what} have a name")
+            present = image.resource_configs.get((kind, change.name), {})
+            keys = RESOURCES[kind].definitions
+            after = _applied(change, present, keys, lambda key: describe_resource(kind, {}, config, [key]))
+            validate_resource_config(kind, after, config)
+            return [ResourceConfigSet(kind, change.name, key, value) for key, value in _difference(present, after)]
         case other:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {other} have no configuration here")
 
@@ -150,7 +163,7 @@ def _check_broker(name: str, image: MetadataImage) -> None:
     if name and not (name.isascii() and name.isdigit()):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"a broker is named by its id or not at all, not by {name!r}")
     if name and (str(int(name)) != name or int(name) not in image.brokers):
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {name} is not registered")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {name} is not registered")
 
 
 def _applied(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import msgspec
 
@@ -21,6 +21,7 @@ from appliance.controller.records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     BrokerUnregistered,
+    ClientQuotaSet,
     ClusterCreated,
     ControllerClaimed,
     FeatureLevelSet,
@@ -28,6 +29,7 @@ from appliance.controller.records import (
     PartitionState,
     ProducerIdsAllocated,
     Record,
+    ResourceConfigSet,
     ScramCredentialSet,
     TopicConfigSet,
     TopicCreated,
@@ -38,6 +40,9 @@ from appliance.controller.records import (
     position_of,
 )
 from appliance.security.scram import ScramCredential
+
+Place = TypeVar("Place")
+Value = TypeVar("Value")
 
 
 class MetadataDelta:
@@ -54,6 +59,8 @@ class MetadataDelta:
         self._next_producer_id = image.next_producer_id
         self._features = image.features
         self._broker_configs = image.broker_configs
+        self._resource_configs = image.resource_configs
+        self._client_quotas = image.client_quotas
         self._brokers: dict[int, BrokerState] | None = None
         self._topics: dict[str, TopicState] | None = None
         self._topics_by_id: dict[uuid.UUID, TopicState] | None = None
@@ -97,7 +104,12 @@ class MetadataDelta:
                 self._broker(record)
                 del self._mutable_brokers()[record.broker_id]
             case BrokerConfigSet():
-                self._set_broker_config(record)
+                self._broker_configs = _with_entry(self._broker_configs, record.broker, record.key, record.value)
+            case ResourceConfigSet():
+                place = (record.resource_type, record.name)
+                self._resource_configs = _with_entry(self._resource_configs, place, record.key, record.value)
+            case ClientQuotaSet():
+                self._client_quotas = _with_entry(self._client_quotas, record.entity, record.key, record.value)
             case ScramCredentialSet():
                 self._set_credential(record)
             case ProducerIdsAllocated():
@@ -126,6 +138,8 @@ class MetadataDelta:
             topics=self.base.topics if self._topics is None else self._topics,
             topics_by_id=self.base.topics_by_id if self._topics_by_id is None else self._topics_by_id,
             broker_configs=self._broker_configs,
+            resource_configs=self._resource_configs,
+            client_quotas=self._client_quotas,
             scram_credentials=self._scram_credentials,
             next_producer_id=self._next_producer_id,
             features=self._features,
@@ -227,17 +241,6 @@ class MetadataDelta:
             configs[record.key] = record.value
         self.changed_topics.add(record.topic_id)
 
-    def _set_broker_config(self, record: BrokerConfigSet) -> None:
-        configs = dict(self._broker_configs.get(record.broker, {}))
-        if record.value is None:
-            configs.pop(record.key, None)
-        else:
-            configs[record.key] = record.value
-        tables: dict[str, Mapping[str, str]] = {**self._broker_configs, record.broker: configs}
-        if not configs:
-            del tables[record.broker]
-        self._broker_configs = tables
-
     def _set_credential(self, record: ScramCredentialSet) -> None:
         key = (record.name, record.mechanism)
         credentials = {name: kept for name, kept in self._scram_credentials.items() if name != key}
@@ -254,6 +257,21 @@ class MetadataDelta:
                 state = replace(state, configs=configs)
             topics, by_id = self._mutable_topics()
             topics[state.name] = by_id[topic_id] = state
+
+
+def _with_entry(
+    tables: Mapping[Place, Mapping[str, Value]], place: Place, key: str, value: Value | None
+) -> Mapping[Place, Mapping[str, Value]]:
+    """The tables with one entry set, or removed for None; a table without entries goes."""
+    entries = dict(tables.get(place, {}))
+    if value is None:
+        entries.pop(key, None)
+    else:
+        entries[key] = value
+    changed = {**tables, place: entries}
+    if not entries:
+        del changed[place]
+    return changed
 
 
 def _dated(state: PartitionState, commit: int) -> PartitionState:

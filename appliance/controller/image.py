@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeAlias
 
 from appliance.controller.records import NO_LEADER, Listener, LogState, PartitionState
 from appliance.security.scram import ScramCredential
@@ -17,6 +18,9 @@ from appliance.security.scram import ScramCredential
 __all__ = ["NO_LEADER", "BrokerState", "MetadataImage", "PartitionState", "TopicState"]
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
+
+QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Whom a quota is for: (type, name or None for the default) in the order of the types' names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,9 @@ class MetadataImage:
     topics_by_id: Mapping[uuid.UUID, TopicState] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic configuration by broker id as text; the empty text holds the cluster's defaults."""
+    resource_configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
+    """Entries of groups and client metrics, by type of resource and name."""
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     scram_credentials: Mapping[tuple[str, int], ScramCredential] = field(default_factory=dict)
     """By user and mechanism."""
     next_producer_id: int = 0

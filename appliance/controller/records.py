@@ -223,6 +223,25 @@ class TopicObjectsGone(msgspec.Struct, frozen=True, array_like=True, tag=16):
     topic_id: uuid.UUID
 
 
+class ResourceConfigSet(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """One configuration entry of a group or of client metrics; no value removes it."""
+
+    resource_type: int
+    """As DescribeConfigs numbers them."""
+    name: str
+    key: str
+    value: str | None
+
+
+class ClientQuotaSet(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """One quota of users, clients or addresses; no value removes it."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    """(type, name or null for the default) in the order of the types' names."""
+    key: str
+    value: float | None
+
+
 class ScramCredentialSet(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """What the cluster keeps of a user's password for one SCRAM mechanism; no salt removes it."""
 
@@ -252,6 +271,8 @@ Record: TypeAlias = (
     | BrokerUnregistered
     | TopicObjectsLeft
     | TopicObjectsGone
+    | ResourceConfigSet
+    | ClientQuotaSet
     | ScramCredentialSet
 )
 

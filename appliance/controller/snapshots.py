@@ -15,12 +15,14 @@ from appliance.controller.records import (
     BrokerRegistered,
     BrokerShuttingDown,
     BrokerUnfenced,
+    ClientQuotaSet,
     ClusterCreated,
     ControllerClaimed,
     FeatureLevelSet,
     PartitionChanged,
     ProducerIdsAllocated,
     Record,
+    ResourceConfigSet,
     ScramCredentialSet,
     TopicConfigSet,
     TopicCreated,
@@ -73,6 +75,12 @@ def records_of(image: MetadataImage) -> Iterator[Record]:
             yield PartitionChanged(topic.topic_id, partition)
     for topic_id, name in sorted(image.deleted_topics.items()):
         yield TopicObjectsLeft(topic_id, name)
+    for (resource_type, name), configs in sorted(image.resource_configs.items()):
+        for key, value in sorted(configs.items()):
+            yield ResourceConfigSet(resource_type, name, key, value)
+    for entity, quotas in sorted(image.client_quotas.items(), key=repr):
+        for key, rate in sorted(quotas.items()):
+            yield ClientQuotaSet(entity, key, rate)
     for (user, mechanism), kept in sorted(image.scram_credentials.items()):
         yield ScramCredentialSet(user, mechanism, kept.salt, kept.iterations, kept.stored_key, kept.server_key)
     if image.next_producer_id:

@@ -53,6 +53,9 @@ def create_topics(request: CreateTopicsRequest, image: MetadataImage, rules: Rul
         try:
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands in the request more than once")
+            check_topic_name(topic.name)
+            if topic.name not in image.topics:
+                check_no_collision(topic.name, image)
             made, row = _create(topic, delta.build(), config, rules.randomness, budget)
         except KafkaError as error:
             rows.append(CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message))
@@ -80,6 +83,7 @@ def delete_topics(request: DeleteTopicsRequest, image: MetadataImage, rules: Rul
         if isinstance(topic, KafkaError):
             row.error_code, row.error_message = topic.code, topic.message
         elif counts[topic] > 1:
+            row.name = image.topics_by_id[topic].name
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, "the topic is named more than once"
         elif not deletable:
             row.error_code, row.error_message = ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false"
@@ -125,13 +129,10 @@ def new_partition(number: int, replicas: tuple[int, ...], image: MetadataImage) 
 def _create(
     topic: CreatableTopic, image: MetadataImage, config: BrokerConfig, randomness: Randomness, budget: int
 ) -> tuple[list[Record], CreatableTopicResult]:
-    check_topic_name(topic.name)
     if topic.name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} exists already")
-    check_no_collision(topic.name, image)
+    # Of an entry that is named twice the last value counts.
     overrides = {entry.name: entry.value for entry in topic.configs}
-    if len(overrides) < len(topic.configs):
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"topic {topic.name} has a config entry more than once")
     validate_topic_config(overrides, config)
     replicas = _assigned(topic, image) if topic.assignments else _placed(topic, image, config, randomness, budget)
     if len(replicas) > budget:

@@ -14,11 +14,11 @@ from appliance.wire.messages.delete_groups import DeletableGroupResult, DeleteGr
 from appliance.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from appliance.wire.messages.list_groups import ListedGroup
 
-GROUP_TYPE = "Classic"
+GROUP_TYPE = "classic"
 
 
 def describe(context: Context, group_id: str) -> DescribedGroup:
-    """A group with its members; what they support and own only while it is stable. An unknown one is dead."""
+    """A group with its members; what they support only while it is stable. An unknown one is dead."""
     group = context.find(group_id)
     if group is None:
         return DescribedGroup(
@@ -40,7 +40,7 @@ def describe(context: Context, group_id: str) -> DescribedGroup:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata_for(group.protocol_name) if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
         ],
@@ -50,7 +50,7 @@ def describe(context: Context, group_id: str) -> DescribedGroup:
 def list_groups(context: Context, states: list[str], types: list[str]) -> list[ListedGroup]:
     """All groups in one of the given states and of one of the given types, in any case of letters; empty: any."""
     wanted_states = [state.lower() for state in states]
-    if types and GROUP_TYPE.lower() not in [each.lower() for each in types]:
+    if types and GROUP_TYPE not in [each.lower() for each in types]:
         return []
     listed: list[ListedGroup] = []
     for group_id in {**dict.fromkeys(context.stored.group_ids()), **context.groups}:

@@ -60,7 +60,7 @@ def join(context: Context, call: Call, request: JoinGroupRequest, now: Moment) -
     group = context.find(request.group_id)
     if group is None:
         if request.member_id != "":
-            return [refusal(call, ErrorCode.UNKNOWN_MEMBER_ID)]
+            return [Answer(call, refused_join(call.version, request.member_id, ErrorCode.UNKNOWN_MEMBER_ID))]
         group = Group(request.group_id)
     if not _has_room(context, group, request.member_id):
         effects = remove_member(context, group, request.member_id)
@@ -113,7 +113,7 @@ def _join_with_id(
         return _add(context, group, member_id, call, request, now)
     error = group.identify(member_id, request.group_instance_id)
     if error is not ErrorCode.NONE:
-        return [refusal(call, error)]
+        return [Answer(call, refused_join(call.version, member_id, error))]
     member = group.members[member_id]
     has_changed = member.protocols != protocols_of(request.protocols)
     match group.state:

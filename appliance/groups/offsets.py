@@ -1,11 +1,11 @@
-"""OffsetCommit (versions 2 to 10), OffsetFetch (1 to 10) and OffsetDelete (0), for one group.
+"""OffsetCommit (versions 0 to 10), OffsetFetch (0 to 10) and OffsetDelete (0), for one group.
 
 - Members commit under their generation; anyone may commit, with generation -1 and no member id, for a group that nobody
   is in: administrators, and consumers that manage their partitions themselves.
 - The text that comes with an offset comes back with it, up to `offset.metadata.max.bytes`.
 - Only committed offsets are shown; one that an open transaction may change is UNSTABLE_OFFSET_COMMIT to those who ask
   for stable ones (`require_stable`, KIP-447).
-OffsetCommit: v2 to v4 may say how long to keep the offset · v7 static members · v10 topic ids, which the handler turns
+OffsetCommit: v1 may say when the offset was committed · v2 to v4 may say how long to keep the offset · v7 static members · v10 topic ids, which the handler turns
 into names · OffsetFetch: v8 many groups (KIP-709), which the handler takes apart
 """
 
@@ -105,7 +105,7 @@ def _committed(
         partition.committed_offset,
         partition.committed_leader_epoch,
         partition.committed_metadata or "",
-        now.wall_ms,
+        now.wall_ms if partition.commit_timestamp < 0 else partition.commit_timestamp,
         expire_timestamp_ms,
         topic_id,
     )
@@ -160,6 +160,8 @@ def _fetched(partition: int, offset: CommittedOffset | None) -> OffsetFetchRespo
 
 def delete(context: Context, call: Call, request: OffsetDeleteRequest) -> list[GroupEffect]:
     """Decide an OffsetDelete: offsets of topics that the group's members do not read (KIP-496)."""
+    if request.group_id == "":
+        return [refusal(call, ErrorCode.INVALID_GROUP_ID)]
     group = context.find(request.group_id)
     if group is None:
         return [refusal(call, ErrorCode.GROUP_ID_NOT_FOUND)]

@@ -35,10 +35,12 @@ class GenerationStored:
 
 def sync(context: Context, call: Call, request: SyncGroupRequest, now: Moment) -> list[GroupEffect]:
     """Decide a SyncGroup."""
+    if call.version >= PROTOCOL_REQUIRED_SINCE and (request.protocol_type is None or request.protocol_name is None):
+        return [refusal(call, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
     if request.group_id == "":
         return [refusal(call, ErrorCode.INVALID_GROUP_ID)]
     group = context.groups.get(request.group_id)
-    error = _checked(call, request, group)
+    error = _checked(request, group)
     if group is None or error is not ErrorCode.NONE:
         return [refusal(call, error)]
     member = group.members[request.member_id]
@@ -58,9 +60,7 @@ def sync(context: Context, call: Call, request: SyncGroupRequest, now: Moment) -
     return effects
 
 
-def _checked(call: Call, request: SyncGroupRequest, group: Group | None) -> ErrorCode:
-    if call.version >= PROTOCOL_REQUIRED_SINCE and (request.protocol_type is None or request.protocol_name is None):
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+def _checked(request: SyncGroupRequest, group: Group | None) -> ErrorCode:
     if group is None or group.state is GroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
     error = group.identify(request.member_id, request.group_instance_id)

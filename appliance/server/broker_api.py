@@ -9,6 +9,7 @@ from appliance.server.dispatcher import HandlerEntry
 from appliance.server.handlers import (
     api_versions,
     cluster,
+    cluster_admin,
     configs,
     delete_records,
     fetch,
@@ -23,6 +24,7 @@ from appliance.server.handlers import (
     produce,
     produce_fast,
     producer_ids,
+    quotas,
     replicas,
     scram_credentials,
     status,
@@ -67,6 +69,11 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         ApiKey.INCREMENTAL_ALTER_CONFIGS: HandlerEntry(
             configs.incremental_alter, error=configs.incremental_alter_failed
         ),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: HandlerEntry(quotas.describe),
+        ApiKey.ALTER_CLIENT_QUOTAS: HandlerEntry(quotas.alter, error=quotas.alter_failed),
+        ApiKey.DESCRIBE_QUORUM: HandlerEntry(cluster_admin.quorum),
+        ApiKey.UPDATE_FEATURES: HandlerEntry(cluster_admin.update_features),
+        ApiKey.LIST_CONFIG_RESOURCES: HandlerEntry(cluster_admin.list_config_resources),
         ApiKey.DESCRIBE_LOG_DIRS: HandlerEntry(log_dirs.describe_log_dirs),
         ApiKey.DESCRIBE_CLUSTER: HandlerEntry(cluster.describe_cluster),
         ApiKey.DESCRIBE_PRODUCERS: HandlerEntry(log_state.describe_producers),

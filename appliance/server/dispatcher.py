@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from appliance.base.errors import ErrorCode, KafkaError
-from appliance.server.requests import Pending, Request
+from appliance.server.requests import Pending, Request, tell_wait
 from appliance.wire.api import APIS, ApiKey
 from appliance.wire.codec import decode_from, decode_request_header, encode_response
 from appliance.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -67,6 +67,8 @@ class Dispatcher:
         self.raw_handlers = {key: entry.raw for key, entry in handlers.items() if entry.raw is not None}
         self.requests_by_api: dict[int, int] = dict.fromkeys(handlers, 0)
         """Requests dispatched here, by API key; those of raw handlers are counted by themselves."""
+        self.admitted: Callable[[Request], None] | None = None
+        """Called with each request that is dispatched, before its handler."""
         self.errors = 0
         """Handlers that failed by an exception."""
 
@@ -94,11 +96,15 @@ class Dispatcher:
             raise BadRequest(f"{APIS[header.api_key].name} version {header.api_version}: {error}") from error
         request = Request(header.api_key, header.api_version, header.correlation_id, header.client_id, body, connection)
         self.requests_by_api[header.api_key] += 1
+        if self.admitted is not None:
+            self.admitted(request)
         try:
             answer = entry.handle(self.context, request)
         except Exception as error:
             answer = self._failed(entry, request, error)
         if isinstance(answer, Struct):
+            if request.throttle_time_ms:
+                tell_wait(answer, request.throttle_time_ms)
             return encode_response(answer, header.api_version, header.correlation_id)
         return answer
 

@@ -53,7 +53,16 @@ OutputItem = bytes | FileRange
 class Request:
     """One decoded request."""
 
-    __slots__ = ("api_key", "api_version", "body", "client_id", "connection", "correlation_id")
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "body",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "meter",
+        "throttle_time_ms",
+    )
 
     def __init__(
         self,
@@ -70,13 +79,20 @@ class Request:
         self.client_id = client_id
         self.body = body
         self.connection = connection
+        self.throttle_time_ms = 0
+        """What the answer tells the client to wait (`appliance.server.quotas`)."""
+        self.meter: Callable[[Pending, list[OutputItem]], None] | None = None
+        """Called with the answer's placeholder and its pieces, which it may change, right before they leave."""
 
     def pending(self) -> Pending:
         """An ordered placeholder, to be returned by the handler and answered later, once, on the loop's thread.
 
         As in Kafka, the connection's next frames wait until it is answered.
         """
-        return Pending(self.connection, self.api_version, self.correlation_id)
+        pending = Pending(self.connection, self.api_version, self.correlation_id)
+        if self.throttle_time_ms or self.meter is not None:
+            pending.throttle_time_ms, pending.meter = self.throttle_time_ms, self.meter
+        return pending
 
     def __repr__(self) -> str:
         return (
@@ -85,10 +101,25 @@ class Request:
         )
 
 
+def tell_wait(response: Struct, wait_ms: int) -> None:
+    """Let a response say how long its client has to wait, if it can."""
+    if hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = max(wait_ms, response.throttle_time_ms)
+
+
 class Pending:
     """The place of an answer that comes later. Answers leave a connection in the order of its requests."""
 
-    __slots__ = ("_on_close", "api_version", "blocks", "connection", "correlation_id", "items")
+    __slots__ = (
+        "_on_close",
+        "api_version",
+        "blocks",
+        "connection",
+        "correlation_id",
+        "items",
+        "meter",
+        "throttle_time_ms",
+    )
 
     def __init__(self, connection: Connection, api_version: int, correlation_id: int, *, blocks: bool = True) -> None:
         self.connection = connection
@@ -97,6 +128,8 @@ class Pending:
         self.blocks = blocks
         """Whether the connection's next frames wait for this answer."""
         self.items: list[OutputItem] | None = None
+        self.throttle_time_ms = 0
+        self.meter: Callable[[Pending, list[OutputItem]], None] | None = None
         self._on_close: Callable[[], None] | None = None
 
     @property
@@ -105,11 +138,15 @@ class Pending:
 
     def answer(self, response: Struct) -> None:
         """Fill the place. On a connection that has ended, nothing happens."""
+        if self.throttle_time_ms:
+            tell_wait(response, self.throttle_time_ms)
         self.answer_items([encode_response(response, self.api_version, self.correlation_id)])
 
     def answer_items(self, items: list[OutputItem]) -> None:
         """Fill the place with a complete frame in pieces. Slices come retained and are released when sent."""
         invariant(self.items is None, "a request was answered twice")
+        if self.meter is not None and not self.connection.closed:
+            self.meter(self, items)
         self.items = items
         self._on_close = None
         self.connection.answered(self)

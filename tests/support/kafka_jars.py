@@ -13,6 +13,8 @@ import pytest
 from tests.support.java import find_java
 
 KAFKA_VERSION = "4.3.0"
+EARLIER_VERSION = "3.9.1"
+"""The last release that had the versions of requests which Kafka 4 has given up."""
 REPO = Path(__file__).resolve().parents[2]
 POM = Path(__file__).parent / "kafka" / "pom.xml"
 MAVEN_TIMEOUT_S = 900
@@ -62,6 +64,23 @@ def _fill(lib: Path) -> None:
 def kafka_jar(artifact: str) -> Path:
     """One of Kafka's own jars, for instance `kafka-clients`."""
     return kafka_jars() / f"{artifact}-{KAFKA_VERSION}.jar"
+
+
+def earlier_clients_jar() -> Path:
+    """`kafka-clients` of the release before 4.0, fetched on first use."""
+    jar = REPO / ".cache" / f"kafka-{EARLIER_VERSION}" / f"kafka-clients-{EARLIER_VERSION}.jar"
+    if jar.exists():
+        return jar
+    maven = shutil.which("mvn")
+    if maven is None:
+        pytest.skip("mvn is not installed")
+    part = jar.parent / f"{os.getpid()}.part"
+    artifact = f"org.apache.kafka:kafka-clients:{EARLIER_VERSION}"
+    command = [maven, "-B", "-q", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={part}"]
+    subprocess.run(command, stdin=subprocess.DEVNULL, timeout=MAVEN_TIMEOUT_S, check=True)
+    (part / jar.name).rename(jar)
+    shutil.rmtree(part)
+    return jar
 
 
 def java_command(main_class: str, *arguments: str, heap: str = "256m", options: tuple[str, ...] = ()) -> list[str]:

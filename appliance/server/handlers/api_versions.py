@@ -4,6 +4,7 @@
   dispatcher (KIP-511).
 - Produce is advertised from version 0, although versions 0 to 2 are refused: librdkafka does not compress for a broker
   that does not name version 0 (KAFKA-18659).
+- From v3 on a client says what it is; a name or version of other characters than Kafka's is INVALID_REQUEST.
 - Versions that Kafka calls unstable are not advertised.
 - Features are those of Kafka 4.3 that are served here: with transaction.version 2 clients follow the second version of
   transactions (KIP-890). Before v4 none is named whose lowest version is 0, which broke clients (KAFKA-17011).
@@ -11,13 +12,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import cast
 
+from appliance.base.errors import ErrorCode
 from appliance.server.context import Broker
 from appliance.server.requests import Request
 from appliance.wire.api import APIS, ApiKey
 from appliance.wire.messages.api_versions import (
     ApiVersion,
+    ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
@@ -26,6 +31,9 @@ from appliance.wire.messages.api_versions import (
 FEATURES = {"metadata.version": (7, 30), "transaction.version": (0, 2)}
 """Lowest and highest version of each feature. The highest is in force."""
 LOWEST_MAY_BE_ZERO_SINCE = 4
+SOFTWARE_SINCE = 3
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+"""Names and versions of clients' software (KIP-511)."""
 FIRST_OWN_API_KEY = 20_000
 """APIs between our own processes; never advertised."""
 
@@ -36,6 +44,11 @@ def served_versions(api_keys: Iterable[int]) -> dict[int, tuple[int, int]]:
 
 
 def handle(broker: Broker, request: Request) -> ApiVersionsResponse:
+    body = cast(ApiVersionsRequest, request.body)
+    if request.api_version >= SOFTWARE_SINCE and not (
+        _SOFTWARE.fullmatch(body.client_software_name) and _SOFTWARE.fullmatch(body.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     dispatcher = request.connection.server.dispatcher
     return ApiVersionsResponse(
         api_keys=[

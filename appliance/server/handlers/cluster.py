@@ -23,19 +23,27 @@ from appliance.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-BROKERS_ENDPOINT = 1
+BROKERS_ENDPOINT, CONTROLLERS_ENDPOINT = 1, 2
+NO_OPERATIONS = -(2**31)
+TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all there is for topics."""
+CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE: all for the cluster."""
 
 
 def describe_cluster(broker: Broker, request: Request) -> DescribeClusterResponse:
     body = cast(DescribeClusterRequest, request.body)
     image = broker.image
     if body.endpoint_type != BROKERS_ENDPOINT:
+        known = body.endpoint_type == CONTROLLERS_ENDPOINT
         return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="this is a broker; controllers have addresses of their own",
             endpoint_type=BROKERS_ENDPOINT,
         )
+    wants_operations = body.include_cluster_authorized_operations
     return DescribeClusterResponse(
+        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NO_OPERATIONS,
         cluster_id=image.cluster_id,
         controller_id=some_live_broker(image),
         brokers=[
@@ -56,6 +64,11 @@ def describe_topic_partitions(broker: Broker, request: Request) -> DescribeTopic
     names = sorted({topic.name for topic in body.topics} or set(broker.image.topics))
     first_partition = 0
     if body.cursor is not None:
+        named = {topic.name for topic in body.topics}
+        if body.cursor.partition_index < 0 or (named and body.cursor.topic_name not in named):
+            code = ErrorCode.INVALID_REQUEST
+            response.topics = [DescribeTopicPartitionsResponseTopic(error_code=code, name=name) for name in names]
+            return response
         names = [name for name in names if name >= body.cursor.topic_name]
         if names and names[0] == body.cursor.topic_name:
             first_partition = max(0, body.cursor.partition_index)
@@ -68,7 +81,11 @@ def describe_topic_partitions(broker: Broker, request: Request) -> DescribeTopic
         if state is None:
             legal = is_legal_topic_name(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=code, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+                )
+            )
             continue
         partitions = state.partitions[first_partition : first_partition + left]
         response.topics.append(_topic(broker, state, partitions))
@@ -89,6 +106,7 @@ def _topic(
         name=state.name,
         topic_id=state.topic_id,
         is_internal=state.name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=ErrorCode.NONE if one.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,

@@ -1,13 +1,23 @@
-"""DescribeConfigs 1-4 from this broker's own knowledge; AlterConfigs 0-2 and IncrementalAlterConfigs 0-1 forwarded.
+"""DescribeConfigs 0-4 from this broker's own knowledge; AlterConfigs 0-2 and IncrementalAlterConfigs 0-1 forwarded.
 
 All keys of a topic or broker are listed, with their values, where those come from, synonyms, types and documentation.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
-from appliance.base.config import BROKER_CONFIGS, TOPIC_CONFIGS, ConfigRow, describe_broker, describe_topic
+from appliance.base.config import (
+    BROKER_CONFIGS,
+    TOPIC_CONFIGS,
+    BrokerConfig,
+    ConfigRow,
+    describe_broker,
+    describe_topic,
+)
+from appliance.base.config_resources import RESOURCES, describe_resource
+from appliance.base.config_types import ConfigSource
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.server.context import Broker
 from appliance.server.forwarding import forward
@@ -31,13 +41,17 @@ from appliance.wire.messages.incremental_alter_configs import (
 TOPIC = 2
 BROKER = 4
 BROKER_LOGGER = 8
-CLIENT_METRICS = 16
-GROUP = 32
+SOURCES_SINCE = 1
+"""Before this version of DescribeConfigs only defaults are told from other values."""
 
 
 def describe(broker: Broker, request: Request) -> DescribeConfigsResponse:
     body = cast(DescribeConfigsRequest, request.body)
-    return DescribeConfigsResponse(results=[_describe_one(broker, body, resource) for resource in body.resources])
+    results = [_describe_one(broker, body, resource) for resource in body.resources]
+    if request.api_version < SOURCES_SINCE:
+        for row in (row for result in results for row in result.configs):
+            row.is_default = row.config_source == ConfigSource.DEFAULT_CONFIG
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe_one(
@@ -49,8 +63,10 @@ def _describe_one(
     try:
         rows = _rows(broker, resource)
     except KafkaError as error:
-        result.error_code, result.error_message = error.code, error.message
+        result.error_code, result.error_message = error.code, error.message or ""
         return result
+    # As in Kafka, an empty text where all is well.
+    result.error_message = ""
     result.configs = [_row(row, body.include_synonyms, body.include_documentation) for row in rows]
     return result
 
@@ -67,13 +83,25 @@ def _rows(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigRow]:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return describe_topic(state.configs, broker.config, _known(keys, TOPIC_CONFIGS))
     if resource.resource_type == BROKER:
-        if name not in ("", str(broker.broker_id)):
+        if name == "":
+            # What is set for all brokers, and nothing of this one's own.
+            present = BrokerConfig({}, {}, broker.image.broker_configs.get("", {}))
+            rows = describe_broker(present, _known(keys, BROKER_CONFIGS))
+            of_all = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            rows = [row for row in rows if row.source is of_all]
+            return [replace(row, synonyms=[one for one in row.synonyms if one.source is of_all]) for row in rows]
+        if name != str(broker.broker_id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"this is broker {broker.broker_id}; it does not know the configs of {name!r}",
             )
         return describe_broker(broker.config, _known(keys, BROKER_CONFIGS))
-    if resource.resource_type in (BROKER_LOGGER, CLIENT_METRICS, GROUP):
+    if resource.resource_type in RESOURCES:
+        kind = resource.resource_type
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{RESOURCES[kind].what} have a name")
+        return describe_resource(kind, broker.image.resource_configs.get((kind, name), {}), broker.config, keys)
+    if resource.resource_type == BROKER_LOGGER and name == str(broker.broker_id):
         return []
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"no resource has type {resource.resource_type}")
 

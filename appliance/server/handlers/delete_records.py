@@ -1,6 +1,7 @@
 """DeleteRecords, versions 0 to 2: raise the log start (KIP-107).
 
-- -1 means up to the high watermark; nothing above it goes. A topic that is only compacted is refused: POLICY_VIOLATION.
+- -1 means up to the high watermark; nothing above it goes. A topic that is only compacted is refused: POLICY_VIOLATION,
+  an internal one: INVALID_TOPIC_EXCEPTION.
 - Where the object store holds records, its manifest is changed first (T2, T3), then the log start is raised.
 - The answer waits until every live replica has raised its start, and until ours is durable: what was deleted does not
   come back after a crash. REQUEST_TIMED_OUT after `timeout_ms`; the deletion goes on all the same.
@@ -16,6 +17,7 @@ from typing import cast
 
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.server.context import Broker, Partition
+from appliance.server.metadata_view import INTERNAL_TOPICS
 from appliance.server.requests import Pending, Request
 from appliance.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -191,6 +193,8 @@ def _leading(broker: Broker, topic: str, partition: int) -> Partition:
 
 
 def _target(hosted: Partition, offset: int) -> int:
+    if hosted.topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of an internal topic are its coordinators'")
     if hosted.config.is_compacted and not hosted.config.is_deleted_by_retention:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "records of a compacted topic are not deleted by offset")
     target = hosted.high_watermark if offset == HIGH_WATERMARK else offset

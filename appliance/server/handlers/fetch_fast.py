@@ -115,8 +115,7 @@ class FetchShape:
         """Encode an answer without records once, and take it apart at its numbers."""
         data = PartitionData(partition_index=partition, records=b"")
         data.high_watermark, data.last_stable_offset, data.log_start_offset = _MARKS
-        if self.isolation_level == READ_COMMITTED:
-            data.aborted_transactions = []
+        data.aborted_transactions = [] if self.isolation_level == READ_COMMITTED else None
         answer = FetchableTopicResponse(topic=topic) if topic_id is None else FetchableTopicResponse(topic_id=topic_id)
         answer.partitions.append(data)
         (frame,) = encode_with_ranges(FetchResponse(responses=[answer]), self.version, 0)

@@ -59,7 +59,10 @@ class PartitionRead:
     def fail(self, error: ErrorCode) -> None:
         self.data.error_code = error
         self.data.high_watermark = -1
+        self.data.last_stable_offset = -1
         self.data.log_start_offset = -1
+        if self.hosted is not None:
+            self.data.aborted_transactions = None
 
     def take_remote(self, result: RemoteRead | Exception, isolation_level: int) -> None:
         """What the object store had."""
@@ -72,6 +75,7 @@ class PartitionRead:
         else:
             self.data.records = result.records
             self.size = len(result.records)
+            # Those who read uncommitted records get no list, not an empty one.
             if isolation_level == READ_COMMITTED:
                 self.data.aborted_transactions = [
                     AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
@@ -146,6 +150,7 @@ class FetchReader:
             log_end_offset=log_end_offset,
         )
         data = read.data
+        data.aborted_transactions = [] if self._isolation_level == READ_COMMITTED else None
         data.high_watermark = hosted.high_watermark
         data.last_stable_offset = last_stable_offset
         data.log_start_offset = log_start_offset = hosted.log_start_offset

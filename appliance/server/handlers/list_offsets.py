@@ -14,6 +14,7 @@ Times are looked up in helper threads: in the object store first where it holds 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import cast
 
 from appliance.base.errors import ErrorCode, KafkaError
@@ -37,9 +38,10 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+ONE_OFFSET_SINCE = 1
 LEADER_EPOCH_SINCE = 4
 OFFSET_NOT_AVAILABLE_SINCE = 5
-_SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
 class _Lookup:
@@ -61,9 +63,13 @@ def handle(broker: Broker, request: Request) -> ListOffsetsResponse | Pending:
     for topic in body.topics:
         topic_answer = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(topic_answer)
-        for wanted in topic.partitions:
+        counts = Counter(wanted.partition_index for wanted in topic.partitions)
+        for wanted in {each.partition_index: each for each in topic.partitions}.values():
             answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             topic_answer.partitions.append(answer)
+            if counts[wanted.partition_index] > 1:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+                continue
             try:
                 lookup = _answer_or_look_up(broker, request, body, topic.name, wanted, answer)
                 if lookup is not None:
@@ -98,7 +104,12 @@ def handle(broker: Broker, request: Request) -> ListOffsetsResponse | Pending:
 
 
 def _in_version(response: ListOffsetsResponse, version: int) -> ListOffsetsResponse:
-    """The answer without what the version cannot carry."""
+    """The answer without what the version cannot carry; version 0 has a list of offsets (none: nothing was found)."""
+    if version < ONE_OFFSET_SINCE:
+        for answer in (answer for topic in response.topics for answer in topic.partitions):
+            answer.old_style_offsets = [answer.offset] if answer.offset >= 0 else []
+            answer.timestamp = answer.offset = answer.leader_epoch = -1
+        return response
     if version < LEADER_EPOCH_SINCE:
         for topic in response.topics:
             for answer in topic.partitions:

@@ -1,4 +1,4 @@
-"""DescribeLogDirs, versions 1 to 5 (KIP-113).
+"""DescribeLogDirs, versions 0 to 5 (KIP-113).
 
 - One result for each data directory. One that is offline answers KAFKA_STORAGE_ERROR, and nothing of what it holds.
 - Sizes are those of the .log files. The lag is how far the log's end is behind the high watermark: 0 unless this

@@ -1,4 +1,4 @@
-"""What a partition's log can tell: OffsetForLeaderEpoch 2-4, DescribeProducers 0.
+"""What a partition's log can tell: OffsetForLeaderEpoch 0-4, DescribeProducers 0.
 
 - OffsetForLeaderEpoch (KIP-320): where a leader epoch ended here, so that a reader finds out what was cut off.
 - DescribeProducers (KIP-664): idempotent producers and open transactions.
@@ -11,6 +11,7 @@ from typing import cast
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.partition.fetch_plan import leader_epoch_error
 from appliance.server.context import Broker, Partition
+from appliance.server.handlers.metadata import is_legal_topic_name
 from appliance.server.requests import Request
 from appliance.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -93,6 +94,8 @@ def describe_producers(broker: Broker, request: Request) -> DescribeProducersRes
             answer = PartitionResponse(partition_index=index)
             result.partitions.append(answer)
             try:
+                if not is_legal_topic_name(topic.name):
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"no topic can be named {topic.name!r}")
                 hosted = _leading(broker, topic.name, index)
             except KafkaError as error:
                 answer.error_code, answer.error_message = error.code, error.message
@@ -103,7 +106,7 @@ def describe_producers(broker: Broker, request: Request) -> DescribeProducersRes
                     producer_epoch=entry.epoch,
                     last_sequence=entry.last_sequence,
                     last_timestamp=entry.timestamp,
-                    coordinator_epoch=max(0, entry.coordinator_epoch),
+                    coordinator_epoch=entry.coordinator_epoch,
                     current_txn_start_offset=entry.transaction_first_offset,
                 )
                 for producer_id, entry in sorted(hosted.log.producer_state.entries.items())

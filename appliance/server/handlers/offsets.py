@@ -1,8 +1,9 @@
-"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0: topics are looked up here, a coordinator does the rest.
+"""OffsetCommit 0-10, OffsetFetch 0-10, OffsetDelete 0: topics are looked up here, a coordinator does the rest.
 
 - A partition that does not exist is answered with UNKNOWN_TOPIC_OR_PARTITION, an unknown topic id with
   UNKNOWN_TOPIC_ID (from v10, KIP-848); the other partitions of the request go on.
-- OffsetFetch before v8 is about one group and has its errors elsewhere: in v1 at every partition.
+- OffsetFetch before v8 is about one group and has its errors elsewhere: in v0 and v1 at every partition. In v0 a
+  partition without an offset is UNKNOWN_TOPIC_OR_PARTITION. (Brokers before 0.8.2 kept such offsets in ZooKeeper.)
 - From v7 on a reader may ask for stable offsets only (`require_stable`, KIP-447).
 """
 
@@ -49,6 +50,7 @@ TOPIC_IDS_SINCE = 10
 MANY_GROUPS_SINCE = 8
 GROUP_ERROR_SINCE = 2
 NO_OFFSET = -1
+NO_OFFSET_IS_NO_ERROR_SINCE = 1
 
 
 def commit(broker: Broker, request: Request) -> Struct | Pending:
@@ -128,6 +130,10 @@ def fetch(broker: Broker, request: Request) -> Struct:
     found = _fetch_group(broker, request, group)
     if found.error_code != ErrorCode.NONE:
         return fetch_failed(request, ErrorCode(found.error_code), None)
+    if request.api_version < NO_OFFSET_IS_NO_ERROR_SINCE:
+        for partition in (partition for topic in found.topics for partition in topic.partitions):
+            if partition.committed_offset == NO_OFFSET and not partition.error_code:
+                partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(

@@ -101,7 +101,7 @@ class PartitionResult:
 def handle(broker: Broker, request: Request) -> Struct | Pending | None:
     """Append what can be appended; the answer is built after the tick's write."""
     body = cast(ProduceRequest, request.body)
-    response = ProduceResponse()
+    response = ProduceResponse(throttle_time_ms=request.throttle_time_ms)
     results: list[PartitionResult] = []
     now_ms = request.connection.server.now_ms
     for topic in body.topic_data:

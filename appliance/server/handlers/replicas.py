@@ -35,9 +35,8 @@ def elect(broker: Broker, request: Request) -> Pending:
 def elect_failed(request: Request, code: ErrorCode, message: str | None) -> ElectLeadersResponse:
     """Version 0 has no room for an error of the whole request."""
     body = cast(ElectLeadersRequest, request.body)
-    if request.api_version >= 1:
-        return ElectLeadersResponse(error_code=code)
     return ElectLeadersResponse(
+        error_code=code if request.api_version >= 1 else ErrorCode.NONE,
         replica_election_results=[
             ReplicaElectionResult(
                 topic=topic.topic,

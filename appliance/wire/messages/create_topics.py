@@ -1,7 +1,7 @@
 """CreateTopics.
 
-v4 -1 partitions or replicas stand for the broker's defaults (KIP-464) · v5 flexible, the topic's configs come back
-(KIP-525) · v6 THROTTLING_QUOTA_EXCEEDED (KIP-599) · v7 topic id (KIP-516)
+v1 validate only, error message (KIP-4) · v4 -1 partitions or replicas stand for the broker's defaults (KIP-464) · v5
+flexible, the topic's configs come back (KIP-525) · v6 THROTTLING_QUOTA_EXCEEDED (KIP-599) · v7 topic id (KIP-516)
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = field()
 
 
-class CreateTopicsRequest(Request["CreateTopicsResponse"], api_key=19, versions=(2, 7), flexible_from=5):
+class CreateTopicsRequest(Request["CreateTopicsResponse"], api_key=19, versions=(0, 7), flexible_from=5):
     topics: list[CreatableTopic] = field()
     timeout_ms: Int32 = 60000
-    validate_only: Bool = False
+    validate_only: Bool = field(since=1)
 
 
 class CreatableTopicConfigs(Struct):
@@ -46,13 +46,13 @@ class CreatableTopicResult(Struct):
     name: String = ""
     topic_id: Uuid = field(since=7, ignorable=True)
     error_code: Int16 = 0
-    error_message: String | None = ""
+    error_message: String | None = field(since=1, ignorable=True)
     topic_config_error_code: Int16 = field(since=5, tag=0, ignorable=True)
     num_partitions: Int32 = field(since=5, default=-1, ignorable=True)
     replication_factor: Int16 = field(since=5, default=-1, ignorable=True)
     configs: list[CreatableTopicConfigs] | None = field(since=5, ignorable=True)
 
 
-class CreateTopicsResponse(Struct, api_key=19, versions=(2, 7), flexible_from=5):
-    throttle_time_ms: Int32 = 0
+class CreateTopicsResponse(Struct, api_key=19, versions=(0, 7), flexible_from=5):
+    throttle_time_ms: Int32 = field(since=2, ignorable=True)
     topics: list[CreatableTopicResult] = field()

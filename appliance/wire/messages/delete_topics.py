@@ -16,7 +16,7 @@ class DeleteTopicState(Struct):
     topic_id: Uuid = ZERO_UUID
 
 
-class DeleteTopicsRequest(Request["DeleteTopicsResponse"], api_key=20, versions=(1, 6), flexible_from=4):
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"], api_key=20, versions=(0, 6), flexible_from=4):
     topics: list[DeleteTopicState] = field(since=6)
     topic_names: list[String] = field(until=5, ignorable=True)
     timeout_ms: Int32 = 0
@@ -29,6 +29,6 @@ class DeletableTopicResult(Struct):
     error_message: String | None = field(since=5, default=None, ignorable=True)
 
 
-class DeleteTopicsResponse(Struct, api_key=20, versions=(1, 6), flexible_from=4):
-    throttle_time_ms: Int32 = 0
+class DeleteTopicsResponse(Struct, api_key=20, versions=(0, 6), flexible_from=4):
+    throttle_time_ms: Int32 = field(since=1, ignorable=True)
     responses: list[DeletableTopicResult] = field()

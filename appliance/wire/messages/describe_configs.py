@@ -15,9 +15,9 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[String] | None = field()
 
 
-class DescribeConfigsRequest(Request["DescribeConfigsResponse"], api_key=32, versions=(1, 4), flexible_from=4):
+class DescribeConfigsRequest(Request["DescribeConfigsResponse"], api_key=32, versions=(0, 4), flexible_from=4):
     resources: list[DescribeConfigsResource] = field()
-    include_synonyms: Bool = False
+    include_synonyms: Bool = field(since=1)
     include_documentation: Bool = field(since=3)
 
 
@@ -31,9 +31,10 @@ class DescribeConfigsResourceResult(Struct):
     name: String = ""
     value: String | None = ""
     read_only: Bool = False
-    config_source: Int8 = -1
+    is_default: Bool = field(until=0)
+    config_source: Int8 = field(since=1, default=-1, ignorable=True)
     is_sensitive: Bool = False
-    synonyms: list[DescribeConfigsSynonym] = field()
+    synonyms: list[DescribeConfigsSynonym] = field(since=1, ignorable=True)
     config_type: Int8 = field(since=3, ignorable=True)
     documentation: String | None = field(since=3, ignorable=True)
 
@@ -46,6 +47,6 @@ class DescribeConfigsResult(Struct):
     configs: list[DescribeConfigsResourceResult] = field()
 
 
-class DescribeConfigsResponse(Struct, api_key=32, versions=(1, 4), flexible_from=4):
+class DescribeConfigsResponse(Struct, api_key=32, versions=(0, 4), flexible_from=4):
     throttle_time_ms: Int32 = 0
     results: list[DescribeConfigsResult] = field()

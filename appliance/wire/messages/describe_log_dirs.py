@@ -15,7 +15,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[Int32] = field()
 
 
-class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"], api_key=35, versions=(1, 5), flexible_from=2):
+class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"], api_key=35, versions=(0, 5), flexible_from=2):
     topics: list[DescribableLogDirTopic] | None = field()
 
 
@@ -40,7 +40,7 @@ class DescribeLogDirsResult(Struct):
     is_cordoned: Bool = field(since=5, ignorable=True)
 
 
-class DescribeLogDirsResponse(Struct, api_key=35, versions=(1, 5), flexible_from=2):
+class DescribeLogDirsResponse(Struct, api_key=35, versions=(0, 5), flexible_from=2):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field(since=3, ignorable=True)
     results: list[DescribeLogDirsResult] = field()

@@ -17,6 +17,7 @@ class ListOffsetsPartition(Struct):
     partition_index: Int32 = 0
     current_leader_epoch: Int32 = field(since=4, default=-1, ignorable=True)
     timestamp: Int64 = 0
+    max_num_offsets: Int32 = field(until=0, default=1)
 
 
 class ListOffsetsTopic(Struct):
@@ -24,7 +25,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = field()
 
 
-class ListOffsetsRequest(Request["ListOffsetsResponse"], api_key=2, versions=(1, 11), flexible_from=6):
+class ListOffsetsRequest(Request["ListOffsetsResponse"], api_key=2, versions=(0, 11), flexible_from=6):
     replica_id: Int32 = 0
     isolation_level: Int8 = field(since=2)
     topics: list[ListOffsetsTopic] = field()
@@ -34,8 +35,9 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"], api_key=2, versions=(1,
 class ListOffsetsPartitionResponse(Struct):
     partition_index: Int32 = 0
     error_code: Int16 = 0
-    timestamp: Int64 = -1
-    offset: Int64 = -1
+    old_style_offsets: list[Int64] = field(until=0)
+    timestamp: Int64 = field(since=1, default=-1)
+    offset: Int64 = field(since=1, default=-1)
     leader_epoch: Int32 = field(since=4, default=-1)
 
 
@@ -44,6 +46,6 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = field()
 
 
-class ListOffsetsResponse(Struct, api_key=2, versions=(1, 11), flexible_from=6):
+class ListOffsetsResponse(Struct, api_key=2, versions=(0, 11), flexible_from=6):
     throttle_time_ms: Int32 = field(since=2, ignorable=True)
     topics: list[ListOffsetsTopicResponse] = field()

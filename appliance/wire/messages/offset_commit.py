@@ -14,6 +14,7 @@ class OffsetCommitRequestPartition(Struct):
     partition_index: Int32 = 0
     committed_offset: Int64 = 0
     committed_leader_epoch: Int32 = field(since=6, default=-1, ignorable=True)
+    commit_timestamp: Int64 = field(since=1, until=1, default=-1)
     committed_metadata: String | None = ""
 
 
@@ -23,12 +24,12 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = field()
 
 
-class OffsetCommitRequest(Request["OffsetCommitResponse"], api_key=8, versions=(2, 10), flexible_from=8):
+class OffsetCommitRequest(Request["OffsetCommitResponse"], api_key=8, versions=(0, 10), flexible_from=8):
     group_id: String = ""
-    generation_id_or_member_epoch: Int32 = -1
-    member_id: String = ""
+    generation_id_or_member_epoch: Int32 = field(since=1, default=-1, ignorable=True)
+    member_id: String = field(since=1, ignorable=True)
     group_instance_id: String | None = field(since=7, default=None)
-    retention_time_ms: Int64 = field(until=4, default=-1, ignorable=True)
+    retention_time_ms: Int64 = field(since=2, until=4, default=-1, ignorable=True)
     topics: list[OffsetCommitRequestTopic] = field()
 
 
@@ -43,6 +44,6 @@ class OffsetCommitResponseTopic(Struct):
     partitions: list[OffsetCommitResponsePartition] = field()
 
 
-class OffsetCommitResponse(Struct, api_key=8, versions=(2, 10), flexible_from=8):
+class OffsetCommitResponse(Struct, api_key=8, versions=(0, 10), flexible_from=8):
     throttle_time_ms: Int32 = field(since=3, ignorable=True)
     topics: list[OffsetCommitResponseTopic] = field()

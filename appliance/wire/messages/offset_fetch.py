@@ -29,7 +29,7 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = field()
 
 
-class OffsetFetchRequest(Request["OffsetFetchResponse"], api_key=9, versions=(1, 10), flexible_from=6):
+class OffsetFetchRequest(Request["OffsetFetchResponse"], api_key=9, versions=(0, 10), flexible_from=6):
     group_id: String = field(until=7)
     topics: list[OffsetFetchRequestTopic] | None = field(until=7, nullable_since=2)
     groups: list[OffsetFetchRequestGroup] = field(since=8)
@@ -69,7 +69,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: Int16 = 0
 
 
-class OffsetFetchResponse(Struct, api_key=9, versions=(1, 10), flexible_from=6):
+class OffsetFetchResponse(Struct, api_key=9, versions=(0, 10), flexible_from=6):
     throttle_time_ms: Int32 = field(since=3, ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field(until=7)
     error_code: Int16 = field(since=2, until=7, ignorable=True)

@@ -12,7 +12,7 @@ from appliance.wire.types import Int16, Int32, Int64, String
 
 class OffsetForLeaderPartition(Struct):
     partition: Int32 = 0
-    current_leader_epoch: Int32 = -1
+    current_leader_epoch: Int32 = field(since=2, default=-1, ignorable=True)
     leader_epoch: Int32 = 0
 
 
@@ -22,7 +22,7 @@ class OffsetForLeaderTopic(Struct):
 
 
 class OffsetForLeaderEpochRequest(
-    Request["OffsetForLeaderEpochResponse"], api_key=23, versions=(2, 4), flexible_from=4
+    Request["OffsetForLeaderEpochResponse"], api_key=23, versions=(0, 4), flexible_from=4
 ):
     replica_id: Int32 = field(since=3, default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = field()
@@ -31,7 +31,7 @@ class OffsetForLeaderEpochRequest(
 class EpochEndOffset(Struct):
     error_code: Int16 = 0
     partition: Int32 = 0
-    leader_epoch: Int32 = -1
+    leader_epoch: Int32 = field(since=1, default=-1, ignorable=True)
     end_offset: Int64 = -1
 
 
@@ -40,6 +40,6 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: list[EpochEndOffset] = field()
 
 
-class OffsetForLeaderEpochResponse(Struct, api_key=23, versions=(2, 4), flexible_from=4):
-    throttle_time_ms: Int32 = 0
+class OffsetForLeaderEpochResponse(Struct, api_key=23, versions=(0, 4), flexible_from=4):
+    throttle_time_ms: Int32 = field(since=2, ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = field()

@@ -285,7 +285,7 @@ def test_groups_are_listed_in_every_version(coordinator: Coordinator, version: i
     listed = {group.group_id: group for group in coordinator.connection.call(request, version).groups}
     mine = listed[coordinator.group_id]
     assert mine.group_state == ("Empty" if version >= 4 else "")
-    assert mine.group_type == ("Classic" if version >= 5 else "")
+    assert mine.group_type == ("classic" if version >= 5 else "")
     assert coordinator.group_id not in {group.group_id for group in coordinator.elsewhere.call(request, version).groups}
 
 

@@ -15,7 +15,7 @@ from appliance.wire.messages.create_topics import CreatableTopic, CreatableTopic
 from tests.support.metadata import cluster, committed, rules
 
 SET, DELETE, APPEND, SUBTRACT = Alteration
-TOPIC, BROKER = ResourceType
+TOPIC, BROKER, CLIENT_METRICS, GROUP = ResourceType
 
 
 def with_topic(**configs: str) -> MetadataImage:
@@ -97,9 +97,9 @@ def test_an_alteration_can_be_tried_only() -> None:
     ("resource", "code"),
     [
         ((TOPIC, "x"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ((BROKER, "9"), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ((BROKER, "9"), ErrorCode.INVALID_REQUEST),
         ((BROKER, "one"), ErrorCode.INVALID_REQUEST),
-        ((BROKER, "01"), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ((BROKER, "01"), ErrorCode.INVALID_REQUEST),
         ((99, "t"), ErrorCode.INVALID_REQUEST),
     ],
 )

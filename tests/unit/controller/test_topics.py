@@ -129,9 +129,13 @@ def test_a_topic_that_stands_twice_in_a_request_is_refused_once() -> None:
     assert list(image.topics) == ["b"]
 
 
-def test_topics_of_one_request_see_those_before_them() -> None:
-    response, _ = create(cluster(1), topic("a.b"), topic("a_b"))
-    assert codes(response) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+def test_names_collide_with_those_that_are_there_and_not_within_a_request() -> None:
+    response, image = create(cluster(1), topic("a.b"), topic("a_b"))
+    assert codes(response) == [ErrorCode.NONE, ErrorCode.NONE]
+    response, _ = create(image, topic("a.b"), topic("a_b"))
+    assert codes(response) == [ErrorCode.TOPIC_ALREADY_EXISTS] * 2
+    response, image = create(cluster(1), topic("a.b"))
+    assert codes(create(image, topic("a_b"))[0]) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
 def test_a_request_has_one_budget_of_partitions() -> None:

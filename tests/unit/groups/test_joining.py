@@ -37,7 +37,7 @@ def test_an_id_of_nobody_is_unknown() -> None:
     bench = GroupBench()
     bench.stable_group(1)
     answer = bench.answer(bench.join("made-up"))
-    assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+    assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "made-up")
 
 
 @pytest.mark.parametrize("session_timeout_ms", [0, -1, 5_999, 1_800_001])

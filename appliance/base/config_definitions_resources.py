@@ -1,0 +1,103 @@
+"""The configs of groups and of client metrics: what can be set for one of them while the cluster runs.
+
+A key of a group has the broker's key of its synonym as default. The limits are those that Kafka's brokers have by
+default for such values.
+"""
+
+from __future__ import annotations
+
+import re
+
+from appliance.base.config_types import ConfigKey, ConfigType, row, table
+
+BOOLEAN, INT, STRING, LIST = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING, ConfigType.LIST
+
+_NO_SUCH_GROUPS = "only classic groups are served yet"
+_DURATION = re.compile(r"P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
+
+
+def _offset_reset(value: object) -> str | None:
+    text = str(value)
+    if text in ("latest", "earliest"):
+        return None
+    duration = text.removeprefix("by_duration:")
+    if duration is not text and duration != text and _DURATION.fullmatch(duration):
+        return None
+    return "must be latest, earliest or by_duration:<a duration of ISO 8601>"
+
+
+Limits = tuple[int, int | None]
+
+
+def _pair(name: str, default: int, limits: Limits, broker_limits: Limits, doc: str) -> tuple[ConfigKey, ConfigKey]:
+    """A group's key, and the broker's that gives its default."""
+    (low, high), (broker_low, broker_high) = limits, broker_limits
+    broker_key = f"group.{name}"
+    of_broker = row(broker_key, INT, default, doc, low=broker_low, high=broker_high, no_effect=_NO_SUCH_GROUPS)
+    return row(name, INT, default, doc, low=low, high=high, dynamic=True, synonyms=(broker_key,)), of_broker
+
+
+def _times(kind: str) -> tuple[tuple[ConfigKey, ConfigKey], ...]:
+    """What all kinds of groups have."""
+    return (
+        _pair(f"{kind}.session.timeout.ms", 45_000, (45_000, 60_000), (1, None), "How long a member may be silent."),
+        _pair(f"{kind}.heartbeat.interval.ms", 5_000, (5_000, 15_000), (1, None), "How often members are to be heard."),
+        _pair(f"{kind}.assignment.interval.ms", 1_000, (0, 15_000), (0, None), "The least time between assignments."),
+    )
+
+
+_PAIRS = (
+    *_times("consumer"),
+    *_times("share"),
+    *_times("streams"),
+    _pair(
+        "share.record.lock.duration.ms",
+        30_000,
+        (15_000, 60_000),
+        (1_000, 3_600_000),
+        "How long a reader has for a record.",
+    ),
+    _pair("share.delivery.count.limit", 5, (2, 10), (2, 10), "How often a record is handed out."),
+    _pair(
+        "share.partition.max.record.locks",
+        2_000,
+        (100, 4_000),
+        (100, 10_000),
+        "Records of a partition that are handed out at once.",
+    ),
+    _pair("streams.num.standby.replicas", 0, (0, 2), (0, None), "Standby copies of a task's state."),
+    _pair("streams.initial.rebalance.delay.ms", 3_000, (0, None), (0, None), "How long a new group waits for members."),
+)
+
+GROUP_CONFIGS: dict[str, ConfigKey] = table(
+    *(of_group for of_group, _ in _PAIRS),
+    row(
+        "share.auto.offset.reset",
+        STRING,
+        "latest",
+        "Where a share group begins to read.",
+        check=_offset_reset,
+        allowed="latest, earliest, by_duration:…",
+        dynamic=True,
+    ),
+    row(
+        "share.isolation.level",
+        STRING,
+        "read_uncommitted",
+        "Whether records of open and aborted transactions are handed out.",
+        choices=("read_committed", "read_uncommitted"),
+        dynamic=True,
+    ),
+    row("share.renew.acknowledge.enable", BOOLEAN, True, "Whether a reader may ask for more time.", dynamic=True),
+)
+"""All configs of groups by name."""
+
+GROUP_DEFAULT_CONFIGS = tuple(of_broker for _, of_broker in _PAIRS)
+"""The broker configs that give a group's defaults."""
+
+CLIENT_METRICS_CONFIGS: dict[str, ConfigKey] = table(
+    row("interval.ms", INT, 300_000, "How often clients send metrics.", low=100, high=3_600_000, dynamic=True),
+    row("match", LIST, (), "Which clients are meant.", dynamic=True),
+    row("metrics", LIST, (), "Prefixes of the names of metrics.", dynamic=True),
+)
+"""All configs of client metrics by name."""

@@ -1,0 +1,134 @@
+"""ListConfigResources 0-1, UpdateFeatures 0-2 and DescribeQuorum 0-2, all from this broker's image.
+
+- ListConfigResources (KIP-1142): the names of all topics, brokers, groups and client metrics that have configs.
+- UpdateFeatures (KIP-584): levels follow the release, so only what is in force already can be asked for.
+- DescribeQuorum (KIP-595): the active controller is the one voter there is; whoever takes over needs no quorum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from appliance.base.config_resources import CLIENT_METRICS, GROUP
+from appliance.base.errors import ErrorCode, KafkaError
+from appliance.controller.image import MetadataImage
+from appliance.server.context import Broker
+from appliance.server.handlers.api_versions import FEATURES
+from appliance.server.handlers.configs import BROKER, BROKER_LOGGER, TOPIC
+from appliance.server.requests import Request
+from appliance.wire.messages import describe_quorum as quorum_messages
+from appliance.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from appliance.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+ALL_TYPES = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+TYPES_SINCE = 1
+METADATA_TOPIC = "__cluster_metadata"
+ONE_ERROR_SINCE = 2
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+def list_config_resources(broker: Broker, request: Request) -> ListConfigResourcesResponse:
+    wanted: Iterable[int] = cast(ListConfigResourcesRequest, request.body).resource_types or ALL_TYPES
+    if request.api_version < TYPES_SINCE:
+        wanted = (CLIENT_METRICS,)
+    if any(kind not in ALL_TYPES for kind in wanted):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    resources = [
+        ConfigResource(resource_name=name, resource_type=kind)
+        for kind in dict.fromkeys(wanted)
+        for name in _names(broker.image, kind)
+    ]
+    return ListConfigResourcesResponse(config_resources=resources)
+
+
+def _names(image: MetadataImage, kind: int) -> Iterator[str]:
+    if kind == TOPIC:
+        yield from sorted(image.topics)
+    elif kind in (BROKER, BROKER_LOGGER):
+        yield from (str(broker_id) for broker_id in sorted(image.brokers))
+    else:
+        yield from sorted(name for resource_type, name in image.resource_configs if resource_type == kind)
+
+
+def update_features(broker: Broker, request: Request) -> UpdateFeaturesResponse:
+    body = cast(UpdateFeaturesRequest, request.body)
+    results: list[UpdatableFeatureResult] = []
+    for update in body.feature_updates:
+        result = UpdatableFeatureResult(feature=update.feature, error_message=None)
+        results.append(result)
+        try:
+            _check_update(update, request.api_version)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+    if request.api_version < ONE_ERROR_SINCE:
+        return UpdateFeaturesResponse(error_message=None, results=results)
+    failed = next((result for result in results if result.error_code), None)
+    if failed is None:
+        return UpdateFeaturesResponse(error_message=None)
+    return UpdateFeaturesResponse(error_code=failed.error_code, error_message=failed.error_message)
+
+
+def _check_update(update: FeatureUpdateKey, version: int) -> None:
+    upgrade_type = update.upgrade_type
+    if version < 1:
+        upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    known = FEATURES.get(update.feature)
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no kind of update {upgrade_type}")
+    if known is None:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"there is no feature {update.feature!r}")
+    if update.max_version_level != known[1]:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"{update.feature} is at level {known[1]}, that of this release, and follows it",
+        )
+
+
+def quorum(broker: Broker, request: Request) -> quorum_messages.DescribeQuorumResponse:
+    body = cast(quorum_messages.DescribeQuorumRequest, request.body)
+    image = broker.image
+    response = quorum_messages.DescribeQuorumResponse(error_message=None)
+    for topic in body.topics:
+        rows: list[quorum_messages.PartitionDataResponse] = []
+        response.topics.append(quorum_messages.TopicDataResponse(topic_name=topic.topic_name, partitions=rows))
+        for partition in topic.partitions:
+            if topic.topic_name == METADATA_TOPIC and partition.partition_index == 0:
+                rows.append(_quorum(image))
+            else:
+                rows.append(
+                    quorum_messages.PartitionDataResponse(
+                        partition_index=partition.partition_index,
+                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        error_message=None,
+                    )
+                )
+    if image.controller_port > 0:
+        address = quorum_messages.Listener(name="CONTROLLER", host=image.controller_host, port=image.controller_port)
+        response.nodes = [quorum_messages.Node(node_id=image.controller_id, listeners=[address])]
+    return response
+
+
+def _quorum(image: MetadataImage) -> quorum_messages.PartitionDataResponse:
+    end = image.position + 1
+    voters = [quorum_messages.ReplicaState(replica_id=image.controller_id, log_end_offset=end)]
+    observers = [
+        quorum_messages.ReplicaState(replica_id=broker.broker_id, log_end_offset=end) for broker in image.live_brokers()
+    ]
+    return quorum_messages.PartitionDataResponse(
+        leader_id=image.controller_id,
+        leader_epoch=image.controller_epoch,
+        high_watermark=end,
+        error_message=None,
+        current_voters=voters,
+        observers=observers,
+    )
