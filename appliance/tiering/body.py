@@ -24,6 +24,10 @@ class Body(Protocol):
     @property
     def size(self) -> int: ...
 
+    @property
+    def known_crc32c(self) -> int | None:
+        """The CRC-32C of the whole, if that is known without reading it."""
+
     def read_at(self, position: int, length: int) -> bytes:
         """Exactly `length` bytes, fewer only at the end. Raises: OSError, BodyCancelled."""
 
@@ -37,6 +41,8 @@ class BodyStore(ObjectStore, Protocol):
 
 class BytesBody:
     """A body that is in memory already."""
+
+    known_crc32c = None
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._data = memoryview(data)
@@ -53,9 +59,15 @@ class FileBody:
     """
 
     def __init__(
-        self, descriptor: int, file_length: int, tail: bytes, cancelled: threading.Event | None = None
+        self,
+        descriptor: int,
+        file_length: int,
+        tail: bytes,
+        cancelled: threading.Event | None = None,
+        known_crc32c: int | None = None,
     ) -> None:
         """Once `cancelled` is set, the next read fails with BodyCancelled."""
+        self.known_crc32c = known_crc32c
         self._descriptor = descriptor
         self._file_length = file_length
         self._tail = tail
@@ -90,6 +102,8 @@ def read_exactly(descriptor: int, position: int, length: int) -> bytes:
 
 def body_crc32c(body: Body) -> int:
     """The CRC-32C of a whole body."""
+    if body.known_crc32c is not None:
+        return body.known_crc32c
     crc = 0
     for position in range(0, body.size, PIECE_BYTES):
         crc = crc32c.crc32c(body.read_at(position, PIECE_BYTES), crc)

@@ -158,11 +158,13 @@ class _NotModified(Exception):
 
 
 class _BodyFile(io.RawIOBase):
-    """A body as the file that the SDK reads."""
+    """A body as the file that the SDK reads: in small pieces, which are served from larger ones."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
         self._position = 0
+        self._held = b""
+        self._held_position = 0
 
     def readable(self) -> bool:
         return True
@@ -179,7 +181,13 @@ class _BodyFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        data = self._body.read_at(self._position, self._body.size - self._position if size < 0 else size)
+        wanted = self._body.size - self._position
+        wanted = wanted if size < 0 else min(size, wanted)
+        at = self._position - self._held_position
+        if not 0 <= at <= at + wanted <= len(self._held):
+            self._held = self._body.read_at(self._position, max(wanted, PIECE_BYTES))
+            self._held_position, at = self._position, 0
+        data = self._held[at : at + wanted]
         self._position += len(data)
         return data
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from crc32c import crc32c
+
 from appliance.records.batch import CorruptBatch, split_batches
 from appliance.tiering.body import BodyCancelled, FileBody, read_exactly
 from appliance.tiering.events import Event, SegmentUploaded, UploadFailed, UploadUndecided
@@ -78,7 +80,9 @@ class SegmentUpload:
                 if self._built is None:
                     self._built = self._build(descriptor)
                 scan, tail = self._built
-                body = FileBody(descriptor, self._source.file.size_bytes, tail, cancelled)
+                # The scan's checksum, carried on over the tail: what the store gets is what was scanned, or refused.
+                checksum = crc32c(tail, scan.data_crc32c)
+                body = FileBody(descriptor, self._source.file.size_bytes, tail, cancelled, checksum)
                 failure = self._calls.create_or_compare(str(self._name), body, tail)
         except BodyCancelled as error:
             return UploadUndecided(str(error))
