@@ -579,7 +579,11 @@ class HostedPartition:
 
     def tiered_to(self, offset: int) -> None:
         """The object store is confirmed to hold everything below `offset`."""
-        self.tiered_end = max(self.tiered_end, offset)
+        if offset > self.tiered_end:
+            self.tiered_end = offset
+            # Also where nothing is appended any more: their copies may go.
+            for followed in self.followed_by:
+                followed.has_news()
 
     def raise_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for every reader (DeleteRecords, retention)."""

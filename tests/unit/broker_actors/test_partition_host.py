@@ -26,6 +26,7 @@ from appliance.controller.records import (
     TopicDeleted,
 )
 from appliance.log.log_manager import LogManager
+from appliance.partition.replica_sessions import ReplicaSession
 from appliance.records.batch import parse_header
 from appliance.records.builder import build_batch
 from appliance.server.handlers.produce import PartitionResult
@@ -438,6 +439,20 @@ def test_topics_with_special_wishes_take_the_long_way(world: World, config: dict
     assert world.partition().plain
     world.commit(*[TopicConfigSet(TOPIC_ID, name.replace("_", "."), value) for name, value in config.items()])
     assert not world.partition().plain
+
+
+def test_followers_are_told_of_a_higher_tiered_end_where_nothing_is_appended(world: World) -> None:
+    world.create()
+    hosted = world.partition()
+    session = ReplicaSession(1, 2, 0)
+    followed = session.follow((TOPIC_ID, 0))
+    hosted.followed_by.append(followed)
+    session.ready.clear()
+    hosted.tiered_to(500)
+    assert list(session.ready) == [followed]
+    session.ready.clear()
+    hosted.tiered_to(400)
+    assert (hosted.tiered_end, list(session.ready)) == (500, [])
 
 
 def test_a_leader_that_must_look_at_the_tier_first_serves_only_then(tmp_path: Path) -> None:
