@@ -6,69 +6,16 @@ from typing import Any
 
 import pytest
 
-from appliance.records.batch import parse_header, split_batches
+from appliance.records.batch import split_batches
 from appliance.records.builder import build_batch
-from appliance.records.control import ABORT, COMMIT, build_marker
-from appliance.tiering.directory import DirectoryStore
-from appliance.tiering.layout import AbortedTransaction, SegmentTail, parse_tail
-from appliance.tiering.manager import PartitionTieringStatus, TieringManager
-from appliance.tiering.manifest import Manifest, SegmentItem, parse_manifest
-from appliance.tiering.names import manifest_name, partition_folder
-from appliance.tiering.reader import TierReader
-from appliance.tiering.verify import verify_tier
-from tests.support.fault_store import FaultStore, away
+from appliance.records.control import ABORT, COMMIT
+from appliance.tiering.layout import AbortedTransaction
+from appliance.tiering.manifest import SegmentItem
+from appliance.tiering.names import partition_folder
+from tests.support.fault_store import away
 from tests.support.tier_objects import TOPIC_ID
-from tests.support.tiered import records_of
-from tests.support.tiering_kit import Hosted, ManualBackground, ManualClock, manager_of
-
-
-class Kit:
-    """One partition, one manager, one directory store with faults."""
-
-    def __init__(self, tmp_path: Path, **broker_configs: object) -> None:
-        self.path = tmp_path
-        self.clock = ManualClock()
-        self.background = ManualBackground(self.clock)
-        self.store = FaultStore(DirectoryStore(tmp_path / "objects"))
-        self.broker_configs = broker_configs
-        self.manager = self.new_manager()
-
-    def new_manager(self) -> TieringManager:
-        return manager_of(self.store, self.background, self.clock, **self.broker_configs)
-
-    def hosted(self, **more: Any) -> Hosted:
-        hosted = Hosted(self.path, self.clock, **more)
-        self.manager.partition_leading(hosted)
-        return hosted
-
-    def settle(self, ms: int = 0) -> None:
-        """A tick and all the work that follows from it, after some time."""
-        self.background.pass_time(ms)
-        self.manager.tick()
-        self.background.work()
-
-    def work_but_uploads(self) -> None:
-        """Do all jobs but those that send a segment."""
-        jobs = self.background.jobs
-        while waiting := [job for job in jobs if "upload" not in job[0].__code__.co_freevars]:
-            jobs.remove(waiting[0])
-            work, done = waiting[0]
-            done(work())
-
-    @property
-    def manifest(self) -> Manifest:
-        return parse_manifest(self.store.inner.get(manifest_name(TOPIC_ID, 0)).data)
-
-    def tail(self, number: int) -> tuple[bytes, SegmentTail]:
-        item = self.manifest.items[number]
-        assert isinstance(item, SegmentItem)
-        stored = self.store.inner.get(partition_folder(TOPIC_ID, 0) + item.name)
-        return stored.data, parse_tail(stored.data[-item.tail :], stored.size)
-
-    @property
-    def status(self) -> PartitionTieringStatus:
-        (row,) = self.manager.status()
-        return row
+from tests.support.tiering_kit import Hosted, manager_of
+from tests.support.tiering_manager import Kit, end_transaction, transactional
 
 
 @pytest.fixture
@@ -355,18 +302,6 @@ def test_copying_can_be_turned_off_and_on_again(kit: Kit) -> None:
     assert (kit.manifest.copy, kit.manifest.end_offset) == ("on", 24)
 
 
-def transactional(hosted: Hosted, producer_id: int, values: list[bytes]) -> int:
-    return hosted.append(
-        values, producer_id=producer_id, producer_epoch=0, base_sequence=hosted.log.log_end_offset, transactional=True
-    )
-
-
-def end_transaction(hosted: Hosted, producer_id: int, kind: int) -> int:
-    return hosted.append_batch(
-        build_marker(kind, 3, producer_id=producer_id, producer_epoch=0, now_ms=hosted.clock.now_ms())
-    )
-
-
 def test_transactions_across_segments_are_described_in_each_object_that_they_touch(kit: Kit) -> None:
     hosted = kit.hosted()
     transactional(hosted, 1, [b"a"])
@@ -405,118 +340,6 @@ def test_a_fault_in_one_partition_leaves_the_others_alone(kit: Kit) -> None:
     kit.settle()
     rows = {row.partition: row for row in kit.manager.status() if row.partition == 2}
     assert rows[2].tiered_end == 12
-
-
-def test_a_leader_with_an_empty_disk_begins_at_the_tiered_end_and_ends_open_transactions(kit: Kit) -> None:
-    hosted = kit.hosted(local_retention_ms=0)
-    hosted.append([b"plain"], producer_id=9, producer_epoch=2, base_sequence=0)
-    transactional(hosted, 1, [b"a"])
-    hosted.log.roll(0)
-    end_transaction(hosted, 1, ABORT)
-    kit.settle()
-    assert kit.manifest.end_offset == 2
-    fresh = Hosted(kit.path / "new disk", kit.clock, leader_epoch=5, recovering=True)
-    other = manager_of(kit.store, kit.background, kit.clock)
-    other.partition_leading(fresh)
-    for _ in range(4):
-        other.tick()
-        kit.background.work()
-    assert not fresh.recovering
-    assert fresh.log.log_start_offset == 0
-    assert (fresh.log.local_log_start_offset, fresh.log.log_end_offset) == (2, 3)
-    (batch,) = fresh.log.batches(2)
-    assert parse_header(batch).is_control
-    assert fresh.last_stable_offset == 3
-    assert fresh.log.producer_state.entries[9].epoch == 2
-    assert fresh.log.leader_epochs.entries == [(1, 0), (5, 2)]
-    assert kit.manifest.leader_epoch == 5
-
-
-@pytest.mark.parametrize("gap", [1, 1_000, 1 << 30, (1 << 31) - 1])
-def test_offsets_that_readers_may_have_seen_are_not_given_again_by_a_leader_that_lost_its_log(
-    kit: Kit, gap: int
-) -> None:
-    hosted = kit.hosted(local_retention_ms=0)
-    transactional(hosted, 1, [b"a"])
-    hosted.log.roll(0)
-    end_transaction(hosted, 1, ABORT)
-    hosted.append([b"seen, but never uploaded"] * 5)
-    kit.settle()
-    fresh = Hosted(kit.path / "new disk", kit.clock, leader_epoch=5, recovering=True)
-    other = manager_of(kit.store, kit.background, kit.clock, restore_offset_gap=gap)
-    other.partition_leading(fresh)
-    for _ in range(4):
-        other.tick()
-        kit.background.work()
-    end = 1 + 1 + gap
-    assert (fresh.log.local_log_start_offset, fresh.log.log_end_offset) == (1, end), "the marker, then the gap"
-    assert fresh.append([b"new"]) == end
-    fresh.log.roll(0)
-    for _ in range(8):
-        other.tick()
-        kit.background.work()
-        kit.background.pass_time(1_000)
-    assert kit.manifest.end_offset == end + 1
-    reader = TierReader(kit.store)
-    read = [piece.records for piece in reader.read_range(TOPIC_ID, 0, 0, end + 1)]
-    values = {record.offset: record.value for record in records_of(read)}
-    assert (values[0], values[end], len(values)) == (b"a", b"new", 3), "readers come through the gap"
-    assert verify_tier(kit.store).is_whole
-    reopened = Hosted(kit.path / "new disk", kit.clock, leader_epoch=6)
-    assert reopened.log.log_end_offset == end + 1, "the log is read again after a restart"
-
-
-def test_a_log_that_was_lost_before_anything_was_uploaded_begins_behind_the_gap(kit: Kit) -> None:
-    fresh = Hosted(kit.path / "new disk", kit.clock, leader_epoch=5, recovering=True)
-    fresh.log_was_lost = True
-    other = manager_of(kit.store, kit.background, kit.clock, restore_offset_gap=100)
-    other.partition_leading(fresh)
-    for _ in range(4):
-        other.tick()
-        kit.background.work()
-    assert (fresh.log.log_start_offset, fresh.log.log_end_offset) == (0, 100)
-
-
-def test_a_recovering_leader_keeps_a_log_of_the_tiers_lineage(kit: Kit) -> None:
-    hosted = kit.hosted()
-    hosted.append_segment()
-    hosted.append([b"above the tier"])
-    kit.settle()
-    kit.manager.partition_stopped(TOPIC_ID, 0)
-    hosted.leader_epoch, hosted.recovering = 2, True
-    kit.manager.partition_leading(hosted)
-    for _ in range(4):
-        kit.settle(1)
-    assert not hosted.recovering
-    assert (hosted.log.local_log_start_offset, hosted.log.log_end_offset) == (0, 13)
-
-
-def test_a_recovering_leader_drops_a_log_of_another_lineage(kit: Kit) -> None:
-    hosted = kit.hosted(leader_epoch=3)
-    hosted.append_segment()
-    kit.settle()
-    other = Hosted(kit.path / "other", kit.clock, leader_epoch=2)
-    other.append_segment(batches=5)
-    other.leader_epoch, other.recovering = 4, True
-    manager = manager_of(kit.store, kit.background, kit.clock)
-    manager.partition_leading(other)
-    for _ in range(4):
-        manager.tick()
-        kit.background.work()
-    assert not other.recovering
-    assert (other.log.local_log_start_offset, other.log.log_end_offset) == (12, 12)
-
-
-def test_a_recovering_leader_waits_for_the_store(kit: Kit) -> None:
-    kit.store.rule = away()
-    hosted = kit.hosted(recovering=True)
-    for _ in range(5):
-        kit.settle(60_000)
-    assert hosted.recovering and "503" in kit.status.reason
-    kit.store.rule = lambda operation, name: None
-    for _ in range(4):
-        kit.settle(60_000)
-    assert not hosted.recovering
 
 
 def test_many_partitions_are_driven_in_slices(kit: Kit) -> None:
