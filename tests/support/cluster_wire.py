@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from appliance.broker_actors.controller_probes import broker_is_gone, ping_controller
 from appliance.client.connection import CallTimedOut, ConnectionLost
 from appliance.server.dispatcher import HandlerEntry
+from appliance.server.listener import DEFAULT_LISTENER
 from appliance.server.requests import FileRange, OutputItem, Pending, Request
 from appliance.wire.api import api_of
-from appliance.wire.codec import decode_response, encode_response
+from appliance.wire.codec import decode_from, decode_request_header, decode_response, encode_response
 from appliance.wire.schema import Struct
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class Server:
         self._hooks: list[Callable[[], None]] = []
         self._tick_scheduled = False
 
-    def listen(self, host: str, port: int) -> int:
+    def listen(self, host: str, port: int, listener: Any = None) -> int:
         return port
 
     def on_tick(self, hook: Callable[[], None]) -> None:
@@ -196,6 +197,7 @@ class Connection:
     """The server's end of a link."""
 
     host = "127.0.0.1"
+    listener = DEFAULT_LISTENER
 
     def __init__(self, server: Server, link: Link) -> None:
         self.server = server
@@ -309,6 +311,7 @@ class Link:
         self._on_thread = on_thread
         self._calls: deque[_Call] = deque()
         self._wire: Wire | None = None
+        self.client_id = process.name
 
     def call(self, request: Any, version: int, timeout_ms: int, done: Callable[[Any], None]) -> None:
         api = api_of(type(request).__wire__.api_key or 0)
@@ -320,6 +323,16 @@ class Link:
             self._wire = Wire(self)
             self.process.links[self] = None
         self._wire.ask(request, version)
+
+    def call_encoded(
+        self, frame: bytearray, response: type[Struct], version: int, timeout_ms: int, done: Callable[[Any], None]
+    ) -> None:
+        header = decode_request_header(memoryview(frame)[4:])
+        api = api_of(header.api_key)
+        assert api is not None and api.response is response and header.api_version == version
+        request, end = decode_from(api.request, memoryview(bytes(frame))[4:], version, header.body_offset)
+        assert end == len(frame) - 4
+        self.call(request, version, timeout_ms, done)
 
     @property
     def is_open(self) -> bool:
