@@ -74,6 +74,7 @@ class GroupBackup:
         self._clock = clock
         self._interval_ms: int = config.get("tiering.groups.interval.ms")
         self._led: dict[tuple[uuid.UUID, int], _Led] = {}
+        self._round_goes_on = False
         self._closed = False
 
     def leading(self, hosted: HostedPartition) -> None:
@@ -103,8 +104,10 @@ class GroupBackup:
         self._closed = True
 
     def tick(self) -> None:
-        """Back up what has changed, one partition after the other."""
-        self._next([led for _, led in sorted(self._led.items())])
+        """Back up what has changed, one partition after the other; a round that still goes on is not joined by another."""
+        if not self._round_goes_on:
+            self._round_goes_on = True
+            self._next([led for _, led in sorted(self._led.items())])
 
     # Backing up
 
@@ -117,6 +120,7 @@ class GroupBackup:
                 continue
             self._background.run(partial(self._store_one, led, end), lambda result: self._went_on(result, rest))
             return
+        self._round_goes_on = False
 
     def _went_on(self, result: Exception | None, rest: list[_Led]) -> None:
         if isinstance(result, Exception):
