@@ -104,7 +104,7 @@ class GroupBackup:
         self._closed = True
 
     def tick(self) -> None:
-        """Back up what has changed, one partition after the other; a round that still goes on is not joined by another."""
+        """Back up what has changed, one partition after the other, unless the round before still goes on."""
         if not self._round_goes_on:
             self._round_goes_on = True
             self._next([led for _, led in sorted(self._led.items())])
