@@ -408,7 +408,6 @@ class Broker:
         self.group_backup.close()
         self.groups.close()
         self.transactions.close()
-        self.listeners.close()
         self.server.close()
         self.timers.close()
         self.remote.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.base.background import Background, Timer
+from appliance.base.background import Background
 from appliance.base.config import BrokerConfig
 from appliance.base.processes import BrokerSettings
 from appliance.broker_actors.sasl_settings import SaslHost, sasl_settings
@@ -23,16 +23,12 @@ class BrokerListeners:
     """
 
     def __init__(self, config: BrokerConfig, settings: BrokerSettings, background: Background, host: SaslHost) -> None:
-        self._config = config
         self._settings = settings
-        self._background = background
-        self._timer: Timer | None = None
         self.listeners = _listeners(config, settings)
         self.security: ClientSecurity = inter_broker_security(config, self.listeners)
         """With which this broker connects to others."""
         self._profiles = [profile_of(config, endpoint, background, host) for endpoint in self.listeners.bound]
-        contexts = [self.security.tls, *(profile.tls for profile in self._profiles)]
-        self._contexts = [context for context in contexts if context is not None]
+        watch_certificates(config, background, self.security, *self._profiles)
 
     def open(self, server: Server) -> tuple[Listener, ...]:
         """Listen everywhere; returns what to register: first the listener that brokers use among themselves.
@@ -44,28 +40,31 @@ class BrokerListeners:
             server.listen(endpoint.host, endpoint.port, profile)
             for endpoint, profile in zip(self.listeners.bound, self._profiles, strict=True)
         ]
-        if self._contexts:
-            self._look()
         told = self.listeners.advertised_as(ports, self._settings.advertised_host)
         return tuple(Listener(one.name, one.host, one.port, int(one.protocol)) for one in told)
 
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
 
-    def _look(self) -> None:
-        """Files are read by a helper thread; new connections take what it has put in place."""
-        self._timer = self._background.schedule(self._config.get("ssl.reload.interval.ms"), self._look)
-        contexts = self._contexts
-        self._background.run(lambda: [context.reload_if_changed() for context in contexts], lambda result: None)
+def watch_certificates(
+    config: BrokerConfig, background: Background, *holders: ClientSecurity | ListenerProfile
+) -> None:
+    """Look at the files of keys and certificates now and then, for as long as the background goes on.
+
+    They are read by a helper thread; new connections take what it has put in place.
+    """
+    contexts = [holder.tls for holder in holders if holder.tls is not None]
+
+    def look() -> None:
+        background.schedule(config.get("ssl.reload.interval.ms"), look)
+        background.run(lambda: [context.reload_if_changed() for context in contexts], lambda result: None)
+
+    if contexts:
+        background.schedule(config.get("ssl.reload.interval.ms"), look)
 
 
 def controller_listener(
     config: BrokerConfig, background: Background, host: SaslHost
 ) -> tuple[ListenerProfile, ClientSecurity]:
     """A controller's listener, and how it connects: by the configs of the listener that brokers use among themselves.
-
-    Its certificate is read at the start.
 
     Raises:
         UserError: the configs contradict each other, or keys cannot be used.
@@ -74,7 +73,9 @@ def controller_listener(
         return DEFAULT_LISTENER, PLAIN
     listeners = listeners_of(config)
     endpoint = next(one for one in listeners.bound if one.name == listeners.inter_broker)
-    return profile_of(config, endpoint, background, host), inter_broker_security(config, listeners)
+    profile, security = profile_of(config, endpoint, background, host), inter_broker_security(config, listeners)
+    watch_certificates(config, background, profile, security)
+    return profile, security
 
 
 def profile_of(config: BrokerConfig, endpoint: Endpoint, background: Background, host: SaslHost) -> ListenerProfile:

@@ -192,7 +192,7 @@ def _fetch_metadata(controller: ControllerView, request: Request) -> Struct | Pe
 _REGISTER = _deciding(brokers.register)
 
 
-def _register(controller: ControllerView, request: Request) -> Struct | Pending | None:
+def _register(controller: ControllerView, request: Request) -> Struct | bytes | Pending | None:
     if controller.active:
         controller.registering(cast(RegisterBrokerRequest, request.body))
     return _REGISTER.handle(controller, request)

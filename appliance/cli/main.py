@@ -7,11 +7,13 @@ Imports are lazy, so that `--help` and completion answer at once.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from appliance.base.errors import KafkaError, UserError
-from appliance.cli import cluster, consume, produce, status, tier, topics, up
+from appliance.cli import cluster, consume, produce, secured, status, tier, topics, up
 
 app = typer.Typer(
     name="appliance",
@@ -22,6 +24,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def options(
+    command_config: Annotated[
+        Path | None,
+        typer.Option(help="A file of client configs for secured brokers: security.protocol, ssl.*, sasl.*."),
+    ] = None,
+) -> None:
+    """An ingestion appliance that speaks Apache Kafka's protocol."""
+    secured.use(command_config)
+
+
 app.command("up")(up.up)
 app.add_typer(topics.app, name="topics")
 app.command("produce")(produce.produce)

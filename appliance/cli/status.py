@@ -8,6 +8,7 @@ import typer
 
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import ZERO_UUID, uuid_to_text
+from appliance.cli import secured
 from appliance.cli.output import LOCAL_BROKER, Bootstrap, Format, OutputFormat, print_json, print_table
 from appliance.cli.topics import CLIENT_ID, client_of
 
@@ -83,7 +84,9 @@ def _ask(broker: BrokerEndpoint, request: Request[Answer]) -> Answer | None:
     from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
 
     try:
-        with Connection(broker.host, broker.port, client_id=CLIENT_ID, timeout_ms=OWN_TIMEOUT_MS) as connection:
+        with Connection(
+            broker.host, broker.port, client_id=CLIENT_ID, timeout_ms=OWN_TIMEOUT_MS, security=secured.security()
+        ) as connection:
             return connection.call(request, OWN_VERSION)
     except (ConnectionLost, CallTimedOut):
         return None

@@ -10,7 +10,7 @@ import typer
 
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.base.ids import TopicPartition, uuid_to_text
-from appliance.cli import topics_import
+from appliance.cli import secured, topics_import
 from appliance.cli.output import LOCAL_BROKER, Bootstrap, Format, OutputFormat, key_values, print_json, print_table
 
 if TYPE_CHECKING:
@@ -42,9 +42,12 @@ def client_of(bootstrap_server: str) -> Client:
     from appliance.client.retries import RetryPolicy
 
     patience = RetryPolicy(retry_limit=FIRST_CONTACT_RETRIES)
-    with Client(bootstrap_server, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS, retries=patience) as client:
+    security = secured.security()
+    with Client(
+        bootstrap_server, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS, retries=patience, security=security
+    ) as client:
         client.metadata(())
-    return Client(bootstrap_server, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS)
+    return Client(bootstrap_server, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS, security=security)
 
 
 @app.command()

@@ -19,6 +19,7 @@ import typer
 
 from appliance.base.errors import ErrorCode, KafkaError, UserError
 from appliance.base.ids import TopicPartition
+from appliance.cli import secured
 from appliance.cli.output import LOCAL_BROKER, Bootstrap, Format, OutputFormat, key_values, print_json, print_table
 
 if TYPE_CHECKING:
@@ -300,7 +301,8 @@ class _Sender:
             leader = cluster.brokers.get(cluster.leader_of(self._one.target))
             if leader is None:
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._one.target} has no leader")
-            self._connection = Connection(leader.host, leader.port, client_id=CLIENT_ID)
+            security = secured.security()
+            self._connection = Connection(leader.host, leader.port, client_id=CLIENT_ID, security=security)
         return self._connection
 
     def _close(self) -> None:

@@ -60,9 +60,7 @@ def up(
         str | None, typer.Option(help="Services beside the brokers: all, none or names [default: all].")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A file in the form of Kafka's server.properties.")] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen without TLS on a network, too.")
-    ] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Listen without TLS on a network, too.")] = False,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [default: info].")] = None,
 ) -> None:
     """Start an appliance: brokers, controller, HTTP ingest and connectors. Ends with SIGINT or SIGTERM.

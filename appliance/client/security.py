@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
 from appliance.base.config import BrokerConfig
@@ -49,6 +49,27 @@ def inter_broker_security(config: BrokerConfig, listeners: Listeners | None = No
             raise UserError(f"{mechanism} between brokers needs sasl.jaas.config with username and password")
         sasl = sasl_client(mechanism, parse_jaas(text))
     return ClientSecurity(tls, sasl)
+
+
+def client_security(properties: Mapping[str, str]) -> ClientSecurity:
+    """From the configs that Kafka's tools take as `--command-config`; what is not about security is passed over.
+
+    Raises:
+        UserError: something that is not known here, or keys that cannot be used.
+    """
+    protocol_name = properties.get("security.protocol", "PLAINTEXT").upper()
+    if protocol_name not in SecurityProtocol.__members__:
+        raise UserError(f"security.protocol is {protocol_name}; there are {', '.join(SecurityProtocol.__members__)}")
+    protocol = SecurityProtocol[protocol_name]
+    own = {name: text for name, text in properties.items() if name.startswith("ssl.") or name == "sasl.jaas.config"}
+    config = BrokerConfig(own)
+    tls = ReloadingContext(tls_files(config, "client"), TlsFiles.client_context) if protocol.has_tls else None
+    if not protocol.has_sasl:
+        return ClientSecurity(tls)
+    mechanism, entry = properties.get("sasl.mechanism", "GSSAPI"), properties.get("sasl.jaas.config")
+    if not entry:
+        raise UserError(f"{protocol_name} needs sasl.jaas.config with username and password")
+    return ClientSecurity(tls, sasl_client(mechanism, parse_jaas(entry)))
 
 
 HANDSHAKE_VERSION = 1

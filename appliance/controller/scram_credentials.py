@@ -18,18 +18,13 @@ Problem = tuple[ErrorCode, str]
 
 
 def alter_scram_credentials(request: AlterUserScramCredentialsRequest, image: MetadataImage, rules: Rules) -> Decision:
-    """A user with any problem stays as it was."""
+    """A user with any problem stays as it was; one that is named twice, in whatever mechanisms, has one."""
     problems: dict[str, Problem | None] = {}
     records: list[tuple[str, Record]] = []
-    seen: set[tuple[str, int]] = set()
 
-    def judge(name: str, mechanism: int, problem: Problem | None) -> bool:
-        if (name, mechanism) in seen:
-            problem = (
-                ErrorCode.DUPLICATE_RESOURCE,
-                "A user credential cannot be altered twice in the same request",
-            )
-        seen.add((name, mechanism))
+    def judge(name: str, problem: Problem | None) -> bool:
+        if name in problems:
+            problem = (ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
         problems[name] = problems.get(name) or problem
         return problem is None
 
@@ -37,10 +32,10 @@ def alter_scram_credentials(request: AlterUserScramCredentialsRequest, image: Me
         problem = _name_and_mechanism(deletion.name, deletion.mechanism)
         if problem is None and (deletion.name, deletion.mechanism) not in image.scram_credentials:
             problem = (ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
-        if judge(deletion.name, deletion.mechanism, problem):
+        if judge(deletion.name, problem):
             records.append((deletion.name, ScramCredentialSet(deletion.name, deletion.mechanism, None)))
     for upsertion in request.upsertions:
-        if judge(upsertion.name, upsertion.mechanism, _upsertion_problem(upsertion)):
+        if judge(upsertion.name, _upsertion_problem(upsertion)):
             records.append((upsertion.name, _record(upsertion)))
     rows = [
         AlterUserScramCredentialsResult(

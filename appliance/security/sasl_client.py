@@ -46,7 +46,7 @@ def sasl_client(mechanism: str, entry: JaasEntry) -> SaslClient:
     """
     if mechanism != PLAIN and mechanism not in MECHANISMS:
         known = ", ".join([PLAIN, *MECHANISMS])
-        raise UserError(f"sasl.mechanism.inter.broker.protocol is {mechanism}; brokers know {known}")
+        raise UserError(f"SASL mechanism {mechanism} is not known for connections of our own, only {known}")
     if "username" not in entry.options or "password" not in entry.options:
-        raise UserError(f"sasl.jaas.config of {mechanism} needs username and password for connections between brokers")
+        raise UserError(f"sasl.jaas.config of {mechanism} needs username and password for connections of our own")
     return SaslClient(mechanism, entry.options["username"], entry.options["password"])

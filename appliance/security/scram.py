@@ -68,7 +68,7 @@ def salted(mechanism: ScramMechanism, password: str, salt: bytes, iterations: in
 
 _CLIENT_FIRST = re.compile(r"n,(?:a=([^,]*))?,(?:m=[^,]*,)?(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)", re.DOTALL)
 _CLIENT_FINAL = re.compile(r"(c=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?),p=([A-Za-z0-9+/=]+)", re.DOTALL)
-_SERVER_FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=(\d+)(?:,.*)?", re.DOTALL)
+_SERVER_FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=(\d{1,6})(?:,.*)?", re.DOTALL)
 
 
 class ScramServer:

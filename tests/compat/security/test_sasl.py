@@ -314,8 +314,11 @@ def test_other_clients_come_in(server: SecuredServer, authority: Authority, mech
 def test_users_are_altered_described_and_gone_with_kafkas_own_tool(server: SecuredServer) -> None:
     common = ["--bootstrap-server", server.at("PLAINTEXT"), "--entity-type", "users"]
     configs = "kafka.admin.ConfigCommand"
-    added = "SCRAM-SHA-256=[iterations=8192,password=one],SCRAM-SHA-512=[password=two]"
-    tool(configs, *common, "--entity-name", "erin", "--alter", "--add-config", added)
+    first, second = "SCRAM-SHA-256=[iterations=8192,password=one]", "SCRAM-SHA-512=[password=two]"
+    told = tool(configs, *common, "--entity-name", "erin", "--alter", "--add-config", f"{first},{second}", code=1)
+    assert "A user credential cannot be altered twice in the same request" in told
+    for added in (first, second):
+        tool(configs, *common, "--entity-name", "erin", "--alter", "--add-config", added)
     described = tool(configs, *common, "--entity-name", "erin", "--describe")
     assert "SCRAM-SHA-256=iterations=8192" in described and "SCRAM-SHA-512=iterations=4096" in described
     tool(configs, *common, "--entity-name", "erin", "--alter", "--delete-config", "SCRAM-SHA-256")
