@@ -75,6 +75,7 @@ def delete_topics(request: DeleteTopicsRequest, image: MetadataImage, rules: Rul
     wanted += [(topic.name, topic.topic_id) for topic in request.topics]
     found = [_named(name, topic_id, image) for name, topic_id in wanted]
     counts = Counter(topic for topic in found if isinstance(topic, uuid.UUID))
+    named_by_id = {topic_id for _, topic_id in wanted}
     records: dict[uuid.UUID, Record] = {}
     rows: list[DeletableTopicResult] = []
     for (name, topic_id), topic in zip(wanted, found, strict=True):
@@ -84,6 +85,8 @@ def delete_topics(request: DeleteTopicsRequest, image: MetadataImage, rules: Rul
             row.error_code, row.error_message = topic.code, topic.message
         elif counts[topic] > 1:
             row.name = image.topics_by_id[topic].name
+            if topic in named_by_id:
+                row.topic_id = topic
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, "the topic is named more than once"
         elif not deletable:
             row.error_code, row.error_message = ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false"

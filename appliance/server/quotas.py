@@ -88,7 +88,6 @@ class ClientQuotas:
         """Stand at the door of this dispatcher whenever anybody has a limit."""
         self._dispatcher = dispatcher
         self._short_ways = dispatcher.raw_handlers
-        dispatcher.admitted = self._admitted
 
     def image_changed(self, image: MetadataImage) -> None:
         """Other limits may be set."""
@@ -101,8 +100,9 @@ class ClientQuotas:
             return
         if self._quotas:
             dispatcher.raw_handlers = {key: self._guarded(key) for key in dispatcher.handlers}
+            dispatcher.admitted = self._admitted
         else:
-            dispatcher.raw_handlers = self._short_ways
+            dispatcher.raw_handlers, dispatcher.admitted = self._short_ways, None
             self._rates.clear()
             self._buckets.clear()
 

@@ -47,7 +47,7 @@ def control(cluster: RunningCluster) -> Iterator[Connection]:
 
 
 def advertised(control: Connection) -> dict[int, range]:
-    served = control.call(ApiVersionsRequest(), 3).api_keys
+    served = control.call(ApiVersionsRequest(client_software_name="test", client_software_version="1"), 3).api_keys
     return {
         api.api_key: range(max(api.min_version, APIS[api.api_key].min_version), api.max_version + 1) for api in served
     }

@@ -34,6 +34,7 @@ ALL_TYPES = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 TYPES_SINCE = 1
 METADATA_TOPIC = "__cluster_metadata"
 ONE_ERROR_SINCE = 2
+NODES_SINCE = 2
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
@@ -112,7 +113,7 @@ def quorum(broker: Broker, request: Request) -> quorum_messages.DescribeQuorumRe
                         error_message=None,
                     )
                 )
-    if image.controller_port > 0:
+    if request.api_version >= NODES_SINCE and image.controller_port > 0:
         address = quorum_messages.Listener(name="CONTROLLER", host=image.controller_host, port=image.controller_port)
         response.nodes = [quorum_messages.Node(node_id=image.controller_id, listeners=[address])]
     return response

@@ -46,7 +46,7 @@ def elect_failed(request: Request, code: ErrorCode, message: str | None) -> Elec
                 ],
             )
             for topic in body.topic_partitions or ()
-        ]
+        ],
     )
 
 

@@ -243,7 +243,12 @@ def test_partitions_are_described_page_by_page(connection: Connection) -> None:
 
 
 def test_only_what_works_is_advertised(connection: Connection) -> None:
-    served = {api.api_key: api for api in connection.call(ApiVersionsRequest(), 3).api_keys}
+    served = {
+        api.api_key: api
+        for api in connection.call(
+            ApiVersionsRequest(client_software_name="test", client_software_version="1"), 3
+        ).api_keys
+    }
     assert (served[0].min_version, served[0].max_version) == (0, 13)
     assert (served[1].min_version, served[1].max_version) == (4, 18)
     assert served[22].max_version == 5, "version 6 of InitProducerId is not stable in Kafka 4.3"

@@ -55,7 +55,11 @@ def lives(sock: socket.socket) -> bool:
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_api_versions_names_what_is_served(server: ServerThread, version: int) -> None:
     with server.connect() as sock:
-        sock.sendall(encode_request(ApiVersionsRequest(), version, 1, "t"))
+        sock.sendall(
+            encode_request(
+                ApiVersionsRequest(client_software_name="test", client_software_version="1"), version, 1, "t"
+            )
+        )
         _, response = decode_response(ApiVersionsResponse, receive_frame(sock), version)
     served = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
     assert served[ApiKey.METADATA] == (0, 13)

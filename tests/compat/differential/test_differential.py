@@ -1,0 +1,65 @@
+"""The same requests to this broker and to Apache Kafka 4.3, in every version that both serve: the answers are the same.
+
+Cases are in `tests/support/differential/`. What is meant to differ is listed below with its reason, and in
+docs/differences.md; the run prints how many lines that are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.compat import AGAINST_KAFKA
+from tests.support.differential import configs, groups, records, topics  # noqa: F401
+from tests.support.differential.meant import MEANT
+from tests.support.differential.sides import CASES, Case, Difference, Side, differences, our_side, told
+from tests.support.kafka_peer import KafkaPeer
+from tests.support.repo import REPO
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.skipif(AGAINST_KAFKA, reason="it compares ours with Apache Kafka"),
+]
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    with our_side(tmp_path_factory.mktemp("ours")) as side:
+        yield side
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka_peer: KafkaPeer) -> Iterator[Side]:
+    side = Side("kafka", kafka_peer.host, kafka_peer.port)
+    yield side
+    side.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_answers_are_those_of_apache_kafka(kafka: Side, ours: Side, case: Case) -> None:
+    unexpected: list[Difference] = []
+    compared = 0
+    for version in case.versions_of(kafka, ours):
+        for side in (kafka, ours):
+            side.begin(f"{case.name.replace('_', '-')}-{version}", version)
+            case.run(side)
+            side.end()
+        compared += len(ours.seen)
+        for found in differences(kafka, ours):
+            meant = next((one for one in MEANT if one.covers(found)), None)
+            if meant is None:
+                unexpected.append(found)
+            else:
+                meant.met.append(found)
+    assert compared, "no version is served by both"
+    assert not unexpected, f"{len(unexpected)} differences:\n{told(unexpected)}"
+
+
+def test_what_is_meant_to_differ_is_told_and_does_differ(kafka: Side, ours: Side) -> None:
+    """Runs last: by then every case has met what it can meet."""
+    page = (REPO / "docs" / "differences.md").read_text()
+    assert [one.reason for one in MEANT if one.reason not in page] == []
+    print(
+        f"\n{len(MEANT)} differences from Apache Kafka are meant; they were met {sum(len(m.met) for m in MEANT)} times"
+    )

@@ -1,0 +1,88 @@
+"""What is meant to differ from Apache Kafka in answers to the same requests; docs/differences.md has each line too."""
+
+from __future__ import annotations
+
+from tests.support.differential.sides import Meant
+
+MEANT: list[Meant] = [
+    Meant(
+        r"\S+ .* (topics|results)\S*configs\[tiering\.max\.lag\.ms\]",
+        "`tiering.max.lag.ms` is a config of ours.",
+    ),
+    Meant(
+        r"\S+ .* (topics|results)\S*configs\[remote\.storage\.enable\]\S*",
+        "`remote.storage.enable` is on by default.",
+    ),
+    Meant(
+        r"\S+ .* (topics|results)\S*configs\[min\.insync\.replicas\]\S*",
+        "A new cluster of Kafka sets `min.insync.replicas` for all brokers; here it has its default.",
+    ),
+    Meant(
+        r"(METADATA|DESCRIBE_CLUSTER) .* brokers\[0\]\.rack",
+        "The rack of a broker without `broker.rack` is its node.",
+    ),
+    Meant(
+        r"LIST_OFFSETS .*, -6 \S*(offset|leader_epoch)",
+        "Topics are tiered by default, so the first offset that is not uploaded is known.",
+    ),
+    Meant(
+        r"INCREMENTAL_ALTER_CONFIGS an operation that is none .*",
+        "A config operation that does not exist is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR.",
+    ),
+    Meant(
+        r"INCREMENTAL_ALTER_CONFIGS a broker's key that is none .*",
+        "A config of a broker that does not exist is INVALID_CONFIG; Kafka stores it.",
+    ),
+    Meant(
+        r"(METADATA by nothing|DESCRIBE_TOPIC_PARTITIONS an empty name) .*",
+        "A topic without name and id is refused by itself; Kafka answers UNKNOWN_SERVER_ERROR to the whole request.",
+    ),
+    Meant(
+        r"METADATA operations( of the cluster)? \S*authorized_operations",
+        "Metadata does not tell the operations that a client may do; DescribeTopicPartitions and DescribeCluster do.",
+    ),
+    Meant(
+        r"ELECT_LEADERS all .*",
+        "ElectLeaders for all partitions names only topics with a result; Kafka names every topic.",
+    ),
+    Meant(
+        r"ELECT_LEADERS an election type that is none replica_election_results.*",
+        "An election type that does not exist is one error for all; Kafka repeats it for each partition.",
+    ),
+    Meant(
+        r"PRODUCE no partitions .*",
+        "A topic without partitions in a produce request is in the answer, too; Kafka leaves it out.",
+    ),
+    Meant(
+        r"PRODUCE .* \S*log_append_time_ms",
+        "The answer to a batch that was there already tells no append time; Kafka tells the time of its last record.",
+    ),
+    Meant(
+        r"PRODUCE .* \S*log_start_offset",
+        "The answer to a batch that is refused tells no log start; Kafka tells it for some errors.",
+    ),
+    Meant(
+        r"FIND_COORDINATOR (a group's|an empty group's|a transaction's|an empty transaction's) error_message",
+        "FindCoordinator before version 4 says no text where there is no error; Kafka says `NONE`.",
+    ),
+    Meant(
+        r"OFFSET_DELETE (again|nothing) .*",
+        "A group without members is gone with its last offset; Kafka's goes with the next look.",
+    ),
+    Meant(
+        r"DESCRIBE_PRODUCERS .* \S*last_timestamp",
+        "A producer's last timestamp is the time of its last append.",
+    ),
+    Meant(
+        r"INIT_PRODUCER_ID an empty id producer_epoch",
+        "InitProducerId with an error says epoch 0; Kafka says -1 where the transactional id is empty.",
+    ),
+    Meant(
+        r"API_VERSIONS .* api_keys\[\d+\]\S*",
+        "Not all APIs are served, and some in older versions, too.",
+    ),
+    Meant(
+        r"API_VERSIONS .* (supported|finalized)_features.*",
+        "Of Kafka's features those are named that are in force.",
+    ),
+]
