@@ -100,7 +100,7 @@ class HostedPartition:
         self.recovering = False
         """Leading, but it must read and claim the tier's manifest before it serves."""
         self.log_was_lost = False
-        """Leading with a log that was begun anew, because the one that was there is gone."""
+        """Elected uncleanly with an empty log: what readers have seen of the partition is not here."""
         self.start: LeaderStart | None = None
         """Leading, but an earlier leader may still be answering (P1)."""
         self.superseded_by = -1

@@ -371,7 +371,7 @@ class PartitionHost:
             return
         was_leader = hosted.is_leader
         is_empty = hosted.log_end_offset == 0 and state.leader_epoch > 0
-        hosted.log_was_lost = is_empty and hosted.topic_partition in self.logs.not_found
+        hosted.log_was_lost = is_empty and state.leader_recovery_state == LeaderRecoveryState.RECOVERING
         recovering = (hosted.config.remote_storage_enable or (is_empty and hosted.topic == CONSUMER_OFFSETS)) and (
             state.leader_recovery_state == LeaderRecoveryState.RECOVERING
             # Where there are other replicas the controller knows: who lost data was taken out of the ISR.

@@ -82,7 +82,7 @@ class TierablePartition(Protocol):
 
     @property
     def log_was_lost(self) -> bool:
-        """Whether the broker has had a log of the partition that is gone, and nothing has come since."""
+        """Whether it was elected uncleanly with an empty log."""
 
     @property
     def log(self) -> PartitionLog: ...

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from appliance.base.config import BrokerConfig
@@ -18,6 +19,7 @@ from appliance.controller.delta import MetadataDelta
 from appliance.controller.image import MetadataImage
 from appliance.controller.records import (
     NO_LEADER,
+    LeaderRecoveryState,
     PartitionChanged,
     PartitionState,
     Record,
@@ -453,6 +455,17 @@ def test_followers_are_told_of_a_higher_tiered_end_where_nothing_is_appended(wor
     session.ready.clear()
     hosted.tiered_to(400)
     assert (hosted.tiered_end, list(session.ready)) == (500, [])
+
+
+def test_a_log_counts_as_lost_only_after_an_unclean_election(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.host.must_recover = True
+    world.create()
+    world.commit(PartitionChanged(TOPIC_ID, led_by(BROKER_ID, 1)))
+    assert (world.partition().recovering, world.partition().log_was_lost) == (True, False), "nobody ever wrote to it"
+    recovering = {"leader_recovery_state": LeaderRecoveryState.RECOVERING}
+    world.commit(PartitionChanged(TOPIC_ID, msgspec.structs.replace(led_by(BROKER_ID, 2), **recovering)))
+    assert (world.partition().recovering, world.partition().log_was_lost) == (True, True)
 
 
 def test_a_leader_that_must_look_at_the_tier_first_serves_only_then(tmp_path: Path) -> None:
