@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.base.ids import TopicPartition
-from spark.options import EARLIEST, LATEST, OffsetSpec
+from spark.options import EARLIEST, LATEST, AtTimestamp, OffsetSpec
 
+AUTO = "auto"
+"""Of a split: from the object store as far as that reaches, the rest from brokers."""
 HOT = "hot"
 TIERED = "tiered"
 
@@ -97,11 +99,8 @@ def resolve_ranges(
     """
     ranges = []
     for spec in (starting, ending):
-        if isinstance(spec, dict) and spec.keys() != bounds.keys():
-            odd = sorted(map(str, spec.keys() ^ bounds.keys()))
-            raise ValueError(
-                f"offsets must be given for exactly the partitions that are read; differing: {', '.join(odd)}"
-            )
+        if isinstance(spec, dict):
+            check_partitions(spec, bounds)
     for tp, bound in sorted(bounds.items()):
         start = _resolve(tp, starting, bound, fail_on_data_loss)
         end = _resolve(tp, ending, bound, fail_on_data_loss)
@@ -110,7 +109,42 @@ def resolve_ranges(
     return ranges
 
 
+def resolve_starts(
+    bounds: Mapping[TopicPartition, PartitionBounds], starting: OffsetSpec, fail_on_data_loss: bool
+) -> dict[TopicPartition, int]:
+    """Where a stream begins in each partition. Raises: DataLoss, ValueError: as `resolve_ranges`."""
+    if isinstance(starting, dict):
+        check_partitions(starting, bounds)
+    return {tp: _resolve(tp, starting, bound, fail_on_data_loss) for tp, bound in sorted(bounds.items())}
+
+
+def check_partitions(given: Mapping[TopicPartition, int], read: Iterable[TopicPartition]) -> None:
+    """Raises: ValueError: offsets or times are given for partitions that are not read, or not for all that are."""
+    odd = sorted(map(str, set(given) ^ set(read)))
+    if odd:
+        raise ValueError(f"offsets must be given for exactly the partitions that are read; differing: {', '.join(odd)}")
+
+
+def offsets_at(
+    spec: AtTimestamp, found: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, PartitionBounds]
+) -> dict[TopicPartition, int]:
+    """What brokers found for times (-1: no record is as late), within what there is.
+
+    Raises:
+        ValueError: nothing was found for a partition, and that is to be an error.
+    """
+    nothing = sorted(str(tp) for tp, offset in found.items() if offset < 0)
+    if nothing and not spec.latest_if_none:
+        raise ValueError(f"no record is as late as asked for in {', '.join(nothing)}")
+    return {
+        tp: bound.end_offset if found[tp] < 0 else min(max(found[tp], bound.log_start_offset), bound.end_offset)
+        for tp, bound in bounds.items()
+    }
+
+
 def _resolve(tp: TopicPartition, spec: OffsetSpec, bound: PartitionBounds, fail_on_data_loss: bool) -> int:
+    if isinstance(spec, AtTimestamp):
+        raise TypeError("times are to be turned into offsets first")
     offset = spec[tp] if isinstance(spec, dict) else spec
     if offset == EARLIEST:
         return bound.log_start_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.base.errors import ErrorCode, KafkaError
@@ -11,7 +12,7 @@ from appliance.client.cluster import ClusterMetadata
 from appliance.client.results import BROKER_RESOURCE, ConfigResource
 from appliance.tiering.reader import TierReader
 from appliance.tiering.stores import open_store
-from spark.options import EARLIEST, LATEST, OptionError, SourceOptions
+from spark.options import EARLIEST, LATEST, AtTimestamp, OffsetSpec, OptionError, SourceOptions
 from spark.plan import (
     HOT,
     NOTHING_TIERED,
@@ -20,11 +21,14 @@ from spark.plan import (
     Split,
     TierPiece,
     TierRange,
+    check_partitions,
+    offsets_at,
     plan_splits,
     resolve_ranges,
     spread,
 )
 
+CLIENT_ID = "appliance-spark"
 OBJECT_STORE_CONFIG = "object.store.url"
 
 
@@ -44,23 +48,55 @@ def plan_batch(options: SourceOptions) -> BatchPlan:
         DataLoss, TierGap, ValueError: see `spark.plan`.
         UserError: the object store cannot be opened.
     """
-    with Client(
-        options.bootstrap_servers, client_id="appliance-spark", timeout_ms=options.request_timeout_ms
-    ) as client:
+    with connected(options) as client:
         cluster = client.metadata(None if options.subscribe_pattern else topics_of(options))
-        partitions = partitions_of(options, cluster)
-        isolation_level = 1 if options.read_committed else 0
-        # The ends before the manifest: what is tiered in between is then read from one of the two, never from neither.
-        ends = client.list_offsets(dict.fromkeys(partitions, LATEST), isolation_level)
-        starts = client.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        bounds = {tp: PartitionBounds(min(starts[tp].offset, ends[tp].offset), ends[tp].offset) for tp in partitions}
-        topic_ids = {tp.topic: cluster.topic_id(tp.topic) for tp in partitions}
-        ranges = resolve_ranges(
-            bounds, topic_ids, options.starting_offsets, options.ending_offsets, options.fail_on_data_loss
-        )
+        bounds = bounds_of(client, options, partitions_of(options, cluster))
+        topic_ids = {tp.topic: cluster.topic_id(tp.topic) for tp in bounds}
+        starting = offsets_of(client, options, options.starting_offsets, bounds)
+        ending = offsets_of(client, options, options.ending_offsets, bounds)
+        ranges = resolve_ranges(bounds, topic_ids, starting, ending, options.fail_on_data_loss)
         url = "" if options.tier == HOT else object_store_url(options, client, cluster)
     splits = [split for range_ in ranges for split in plan_range(range_, options, url)]
     return BatchPlan(spread(splits, options.min_partitions, options.max_records_per_partition), url)
+
+
+def connected(options: SourceOptions) -> Client:
+    """A client that knows nothing yet."""
+    return Client(options.bootstrap_servers, client_id=CLIENT_ID, timeout_ms=options.request_timeout_ms)
+
+
+def bounds_of(
+    client: Client, options: SourceOptions, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, PartitionBounds]:
+    """Where partitions begin and end now.
+
+    The ends are asked before anything else, the manifest above all: what is tiered in between is then read from one of
+    the two tiers, never from neither.
+    """
+    ends = client.list_offsets(dict.fromkeys(partitions, LATEST), isolation_level(options))
+    starts = client.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    return {tp: PartitionBounds(min(starts[tp].offset, ends[tp].offset), ends[tp].offset) for tp in partitions}
+
+
+def offsets_of(
+    client: Client, options: SourceOptions, spec: OffsetSpec, bounds: Mapping[TopicPartition, PartitionBounds]
+) -> OffsetSpec:
+    """A specification without times: brokers know them, of tiered records too.
+
+    Raises:
+        ValueError: there is no record as late in a partition, or times are not given for all of them.
+    """
+    if not isinstance(spec, AtTimestamp):
+        return spec
+    times = spec.times_ms if isinstance(spec.times_ms, dict) else dict.fromkeys(bounds, spec.times_ms)
+    check_partitions(times, bounds)
+    found = client.list_offsets(times, isolation_level(options))
+    return offsets_at(spec, {tp: result.offset for tp, result in found.items()}, bounds)
+
+
+def isolation_level(options: SourceOptions) -> int:
+    """As the protocol has it."""
+    return 1 if options.read_committed else 0
 
 
 def topics_of(options: SourceOptions) -> list[str]:

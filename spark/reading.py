@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from appliance.tiering.stores import open_store
 from spark.aborted import NOBODY_ABORTED, AbortedRange
 from spark.decode import Chunk, Decoder
 from spark.options import EARLIEST, SourceOptions
-from spark.plan import HOT, TIERED, DataLoss, Split
+from spark.plan import AUTO, HOT, TIERED, DataLoss, Split
 
 FETCH_BYTES = 8 * 1024 * 1024
 EMPTY_FETCHES_MAX = 20
@@ -36,7 +37,21 @@ def read_split(options: SourceOptions, columns: tuple[str, ...], split: Split) -
     """
     if split.tier == HOT:
         return _read_hot(options, columns, split, split.start)
+    if split.tier == AUTO:
+        return _read_both(options, columns, split)
     return _read_tiered(options, columns, split)
+
+
+def _read_both(options: SourceOptions, columns: tuple[str, ...], split: Split) -> Iterator[pa.RecordBatch]:
+    """A split of a stream: what the manifest covers by now from objects, the rest from the broker."""
+    assert options.object_store is not None
+    manifest = TierReader(open_store(options.object_store)).manifest(split.topic_id, split.tp.partition)
+    cursor = split.start
+    if manifest is not None and manifest.start_offset <= cursor < manifest.end_offset:
+        cursor = min(split.end, manifest.end_offset)
+        yield from _read_tiered(options, columns, dataclasses.replace(split, end=cursor))
+    if cursor < split.end:
+        yield from _read_hot(options, columns, split, cursor)
 
 
 def _read_tiered(options: SourceOptions, columns: tuple[str, ...], split: Split) -> Iterator[pa.RecordBatch]:

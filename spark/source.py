@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -20,10 +26,12 @@ from pyspark.sql.types import (
 )
 
 from spark.decode import DEFAULT_COLUMNS
-from spark.options import OptionError, SourceOptions, parse_options
-from spark.plan import Split
+from spark.options import OptionError, SourceOptions, parse_options, wants_column
+from spark.partitions import SplitPartition, read_partition
 from spark.planning import plan_batch
-from spark.reading import read_split
+from spark.sink import ApplianceStreamWriter, ApplianceWriter, check_columns
+from spark.sink_options import parse_sink_options
+from spark.stream import ApplianceStreamReader
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -46,16 +54,30 @@ class ApplianceDataSource(DataSource):
         return "appliance"
 
     def schema(self) -> StructType:
-        options = parse_options(self.options)
         names = [*DEFAULT_COLUMNS]
-        if options.include_headers:
+        if wants_column(self.options, "includeHeaders"):
             names.append("headers")
-        if options.include_tier:
+        if wants_column(self.options, "includeTier"):
             names.append("tier")
         return StructType([StructField(name, TYPES[name]) for name in names])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return ApplianceReader(parse_options(self.options), columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return ApplianceStreamReader(parse_options(self.options, streaming=True), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options = parse_sink_options(self.options)
+        check_columns(schema, options)
+        if overwrite:
+            raise OptionError("a log is not overwritten: use mode append")
+        return ApplianceWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        options = parse_sink_options(self.options)
+        check_columns(schema, options)
+        return ApplianceStreamWriter(options)
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
@@ -67,15 +89,6 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
         if column.dataType != wanted:
             raise OptionError(f"column {column.name} is {wanted.simpleString()}, not {column.dataType.simpleString()}")
     return tuple(column.name for column in schema.fields)
-
-
-class SplitPartition(InputPartition):
-    """One split as Spark hands it to a task."""
-
-    def __init__(self, split: Split, object_store: str) -> None:
-        super().__init__(str(split.tp))
-        self.split = split
-        self.object_store = object_store
 
 
 class ApplianceReader(DataSourceReader):
@@ -91,7 +104,4 @@ class ApplianceReader(DataSourceReader):
         return [SplitPartition(split, plan.object_store) for split in plan.splits] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, SplitPartition):
-            return iter(())
-        options = dataclasses.replace(self._options, object_store=partition.object_store or None)
-        return read_split(options, self._columns, partition.split)
+        return read_partition(self._options, self._columns, partition)

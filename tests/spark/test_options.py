@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from appliance.base.ids import TopicPartition
-from spark.options import EARLIEST, LATEST, OptionError, parse_options
+from spark.options import EARLIEST, LATEST, AtTimestamp, OptionError, parse_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
@@ -63,3 +63,22 @@ def test_offsets_and_assignment_are_sparks_json() -> None:
 def test_what_is_wrong_is_named(given: dict[str, str], named: str) -> None:
     with pytest.raises(OptionError, match=named.replace(".", r"\.")):
         parse_options(given)
+
+
+def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
+    assert parse_options({**SERVERS, "subscribe": "a"}, streaming=True).starting_offsets == LATEST
+    limited = parse_options({**SERVERS, "subscribe": "a", "maxoffsetspertrigger": "9"}, streaming=True)
+    assert limited.max_offsets_per_trigger == 9
+    with pytest.raises(OptionError, match="a stream has no end"):
+        parse_options({**SERVERS, "subscribe": "a", "endingOffsets": "latest"}, streaming=True)
+    with pytest.raises(OptionError, match="a batch has no triggers"):
+        parse_options({**SERVERS, "subscribe": "a", "maxOffsetsPerTrigger": "9"})
+
+
+def test_a_time_for_all_goes_before_times_for_each_and_these_before_offsets() -> None:
+    given = {**SERVERS, "subscribe": "a", "startingOffsets": "earliest"}
+    given["startingOffsetsByTimestamp"] = '{"a": {"0": 5}}'
+    assert parse_options(given).starting_offsets == AtTimestamp({TopicPartition("a", 0): 5}, False)
+    given |= {"startingTimestamp": "7", "startingOffsetsByTimestampStrategy": "latest"}
+    assert parse_options(given).starting_offsets == AtTimestamp(7, True)
+    assert parse_options(given | {"endingTimestamp": "9"}).ending_offsets == AtTimestamp(9, True)
