@@ -23,7 +23,7 @@ from appliance.broker_actors.plan_listeners import (
 )
 from appliance.broker_actors.ports import free_port, listen_problem, require_port
 from appliance.broker_actors.runtime import ProcessSpec
-from appliance.security.listeners import Listeners, SecurityProtocol
+from appliance.security.listeners import Listeners
 
 STANDBY_SINCE_BROKERS = 3
 
@@ -275,13 +275,6 @@ def chosen_services(settings: ApplianceSettings, targets: Targets) -> dict[str, 
     wanted = settings.services
     if wanted in (("none",), ()):
         return {}
-    listeners = settings.listeners
-    protocol = next(one.protocol for one in listeners.advertised if one.name == listeners.inter_broker)
-    if protocol != SecurityProtocol.PLAINTEXT:
-        raise UserError(
-            f"HTTP ingest and connectors reach the brokers through the listener {listeners.inter_broker}, where they "
-            "speak PLAINTEXT only: name such a listener with inter.broker.listener.name, or say --services none"
-        )
     installed = dict(targets.services) if targets.services is not None else _installed_services()
     if wanted == ("all",):
         return dict(sorted(installed.items()))

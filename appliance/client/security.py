@@ -51,6 +51,22 @@ def inter_broker_security(config: BrokerConfig, listeners: Listeners | None = No
     return ClientSecurity(tls, sasl)
 
 
+def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Of an appliance's configs those that `service_security` needs."""
+    about = ("listener", "advertised.listeners", "inter.broker.", "security.", "ssl.", "sasl.", "controller.listener.")
+    return {name: text for name, text in properties.items() if name.startswith(about)}
+
+
+def service_security(properties: Mapping[str, str]) -> ClientSecurity:
+    """What the appliance's own services need: they come in where brokers reach each other, and by the same means.
+
+    Raises:
+        UserError: keys or certificates cannot be used.
+    """
+    config = BrokerConfig(own_properties(properties))
+    return inter_broker_security(config) if config.is_set("listeners") else PLAIN
+
+
 def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     """From the configs that Kafka's tools take as `--command-config`; what is not about security is passed over.
 

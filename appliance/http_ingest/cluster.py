@@ -9,6 +9,7 @@ from appliance.base.errors import ErrorCode, KafkaError
 from appliance.base.ids import TopicPartition
 from appliance.client.cluster import ClusterMetadata, TopicMetadata, cluster_of, parse_bootstrap_servers
 from appliance.client.connection import ConnectionLost
+from appliance.client.security import PLAIN, ClientSecurity
 from appliance.http_ingest.wire_connection import WireConnection
 from appliance.wire.api import ApiKey
 from appliance.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -24,7 +25,8 @@ TOPIC_RETRY_MAX_S = 0.8
 class Cluster:
     """Metadata and one connection to each broker; for one event loop."""
 
-    def __init__(self, bootstrap_servers: str, client_id: str, clock: Clock) -> None:
+    def __init__(self, bootstrap_servers: str, client_id: str, clock: Clock, security: ClientSecurity = PLAIN) -> None:
+        self._security = security
         self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._client_id = client_id
         self._clock = clock
@@ -122,5 +124,7 @@ class Cluster:
         async with self._opening.setdefault(address, asyncio.Lock()):
             kept = self._connections.get(address)
             if kept is None or not kept.is_open:
-                kept = self._connections[address] = await WireConnection.open(host, port, self._client_id)
+                kept = self._connections[address] = await WireConnection.open(
+                    host, port, self._client_id, self._security
+                )
             return kept

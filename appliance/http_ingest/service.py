@@ -12,6 +12,7 @@ import uvicorn
 from appliance.base.clock import SystemClock
 from appliance.base.errors import UserError
 from appliance.base.processes import ProcessHandle, ServiceSettings
+from appliance.client.security import service_security
 from appliance.http_ingest.app import ingest_app
 from appliance.http_ingest.cluster import Cluster
 from appliance.http_ingest.limits import HttpLimits
@@ -68,7 +69,7 @@ class _Server(uvicorn.Server):
 
 async def _serve(settings: ServiceSettings, handle: ProcessHandle, limits: HttpLimits, listener: socket.socket) -> None:
     clock = SystemClock()
-    cluster = Cluster(settings.bootstrap_servers, "appliance-http", clock)
+    cluster = Cluster(settings.bootstrap_servers, "appliance-http", clock, service_security(settings.properties))
     producer = Producer(cluster, limits, clock)
     server = _Server(
         uvicorn.Config(

@@ -8,6 +8,8 @@ from typing import TypeVar, cast
 
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.client.connection import ConnectionLost, error_of
+from appliance.client.security import PLAIN, ClientSecurity, NotAuthenticated, authenticate
+from appliance.security.sasl_client import SaslClient
 from appliance.wire.api import APIS, ApiKey
 from appliance.wire.codec import decode_response, encode_request
 from appliance.wire.messages.api_versions import ApiVersionsRequest
@@ -36,15 +38,18 @@ class WireConnection:
         self._task = asyncio.create_task(self._receive())
 
     @classmethod
-    async def open(cls, host: str, port: int, client_id: str) -> WireConnection:
-        """Connect and agree on versions. Raises: ConnectionLost."""
+    async def open(cls, host: str, port: int, client_id: str, security: ClientSecurity = PLAIN) -> WireConnection:
+        """Connect, show who we are and agree on versions. Raises: ConnectionLost."""
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                reader, writer = await asyncio.open_connection(host, port)
+                context = security.tls.context if security.tls is not None else None
+                reader, writer = await asyncio.open_connection(host, port, ssl=context)
         except (OSError, TimeoutError) as error:
             raise ConnectionLost(f"no connection to {address}: {error}") from error
         connection = cls(reader, writer, address, client_id)
+        if security.sasl is not None:
+            await connection._authenticate(security.sasl)
         request = ApiVersionsRequest(client_software_name="appliance-http", client_software_version="1")
         # v3 is understood by every broker since 2019; ours and Apache Kafka answer it in kind.
         answer = await connection.call(request, 3, CONNECT_TIMEOUT_S)
@@ -53,6 +58,19 @@ class WireConnection:
             raise ConnectionLost(f"{address} refused ApiVersions: {error_of(answer.error_code).name}")
         connection._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         return connection
+
+    async def _authenticate(self, sasl: SaslClient) -> None:
+        steps = authenticate(sasl)
+        try:
+            request, version = next(steps)
+            while True:
+                response = APIS[cast(int, type(request).__wire__.api_key)].response
+                request, version = steps.send(await self._exchange(request, version, response, CONNECT_TIMEOUT_S))
+        except StopIteration:
+            return
+        except NotAuthenticated as error:
+            await self.close()
+            raise ConnectionLost(f"{self.address}: {error}") from error
 
     @property
     def is_open(self) -> bool:

@@ -125,13 +125,13 @@ def _openssl_name(suite: str) -> str:
     """TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ECDHE-RSA-AES128-GCM-SHA256 to OpenSSL."""
     if "_WITH_" not in suite:
         return suite
-    return suite.removeprefix("TLS_").replace("_WITH_", "-").replace("AES_", "AES").replace("_", "-")
+    name = suite.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "-").replace("AES_", "AES")
+    return name.replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305").replace("_", "-")
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return error.reason or str(error)
-    return str(error)
+    # An SSLError of Python's own making has no reason.
+    return getattr(error, "reason", None) or str(error)
 
 
 def tls_files(config: BrokerConfig, listener: str) -> TlsFiles:

@@ -47,7 +47,11 @@ def serve(settings: ServiceSettings, handle: ProcessHandle) -> None:
         host, port = listener.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         supervisor = Supervisor(
-            settings.bootstrap_servers, settings.object_store, launcher_for(settings.runtime), handle.stopping
+            settings.bootstrap_servers,
+            settings.object_store,
+            launcher_for(settings.runtime),
+            handle.stopping,
+            settings.properties,
         )
         if not supervisor.load():
             return

@@ -12,6 +12,7 @@ from appliance.base.ids import TopicPartition
 from appliance.base.object_store import StoreUnavailable
 from appliance.client.client import Client
 from appliance.client.connection import ConnectionLost
+from appliance.client.security import service_security
 from appliance.records.reader import Record
 from appliance.tiering.reader import TierReader
 from appliance.tiering.stores import open_store
@@ -32,7 +33,8 @@ def run_sink_task(spec: TaskSpec, stopping: threading.Event, report: Report) -> 
     """Runs until `stopping`. Raises whatever the task or a converter raises; the caller reports it."""
     task = connector_class(spec.config["connector.class"]).task_class()
     assert isinstance(task, SinkTask)
-    with Client(spec.bootstrap_servers, client_id=spec.client_id) as client:
+    security = service_security(spec.listener_configs)
+    with Client(spec.bootstrap_servers, client_id=spec.client_id, security=security) as client:
         loop = _SinkLoop(client, spec, task, stopping, report)
         task.start(spec.config)
         try:

@@ -17,6 +17,7 @@ from appliance.base.ids import TopicPartition
 from appliance.client.client import Client
 from appliance.client.connection import CallTimedOut, ConnectionLost
 from appliance.client.partitioner import partition_for_key
+from appliance.client.security import service_security
 from appliance.records.builder import NewRecord, build_batch
 from connectors.api import RetriableError, SourceRecord, SourceTask
 from connectors.converters import Converter, converter_for
@@ -35,7 +36,8 @@ def run_source_task(spec: TaskSpec, stopping: threading.Event, report: Report) -
     """Runs until `stopping`. Raises whatever the task or a converter raises; the caller reports it."""
     task = connector_class(spec.config["connector.class"]).task_class()
     assert isinstance(task, SourceTask)
-    with Client(spec.bootstrap_servers, client_id=spec.client_id) as client:
+    security = service_security(spec.listener_configs)
+    with Client(spec.bootstrap_servers, client_id=spec.client_id, security=security) as client:
         offsets = until_done(
             stopping,
             lambda: SourceOffsets(CompactedTopic(client, spec.offset_topic, OFFSET_TOPIC_PARTITIONS), spec.connector),

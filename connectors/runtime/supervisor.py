@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from appliance.client.client import Client
+from appliance.client.security import own_properties, service_security
 from connectors.api import ConfigError
 from connectors.plugins import connector_class
 from connectors.runtime.launchers import Launcher, TaskHandle
@@ -66,13 +67,20 @@ class Supervisor:
     """Thread-safe: REST calls come from one thread, `watch` runs on another."""
 
     def __init__(
-        self, bootstrap_servers: str, object_store: str, launcher: Launcher, stopping: threading.Event
+        self,
+        bootstrap_servers: str,
+        object_store: str,
+        launcher: Launcher,
+        stopping: threading.Event,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
+        self._listener_configs = own_properties(properties or {})
         self._bootstrap_servers = bootstrap_servers
         self._object_store = object_store
         self._launcher = launcher
         self._stopping = stopping
-        self._client = Client(bootstrap_servers, client_id="appliance-connect")
+        security = service_security(self._listener_configs)
+        self._client = Client(bootstrap_servers, client_id="appliance-connect", security=security)
         self._lock = threading.RLock()
         self._connectors: dict[str, RunningConnector] = {}
         self._configs: CompactedTopic | None = None
@@ -243,6 +251,7 @@ class Supervisor:
                 self._bootstrap_servers,
                 self._object_store,
                 OFFSET_TOPIC,
+                self._listener_configs,
             )
             handle = None if connector.paused else self._launcher.start(spec)
             last = TaskReport(PAUSED) if connector.paused else TaskReport(RESTARTING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 RUNNING = "RUNNING"
@@ -26,6 +26,8 @@ class TaskSpec:
     bootstrap_servers: str
     object_store: str
     offset_topic: str
+    listener_configs: dict[str, str] = field(default_factory=dict, repr=False)
+    """Of the appliance's configs those that say how its own services reach the brokers."""
 
     @property
     def client_id(self) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.support.certificates import Authority
 from tests.support.repo import REPO
-from tests.support.running import REAL, RunningAppliance
+from tests.support.running import REAL, RunningAppliance, wait_for
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 PATIENCE_S = 30
@@ -38,10 +41,11 @@ listener.name.inside.plain.sasl.jaas.config={MODULE} required username="broker" 
 
 def test_an_appliance_whose_listeners_are_all_secured_comes_up_and_serves(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "keys")
-    flags = ("--runtime", "local", "--brokers", "2", "--services", "none")
-    with RunningAppliance(tmp_path, *flags, "--config", str(config_of(tmp_path, authority)), module=REAL) as appliance:
+    flags = ("--runtime", "local", "--brokers", "2", "--config", str(config_of(tmp_path, authority)))
+    with RunningAppliance(tmp_path, *flags, module=REAL) as appliance:
+        ready = appliance.ready()
         inside = {
-            "bootstrap.servers": appliance.ready()["bootstrap_servers"],
+            "bootstrap.servers": ready["bootstrap_servers"],
             "security.protocol": "SASL_SSL",
             "sasl.mechanisms": "PLAIN",
             "sasl.username": "broker",
@@ -54,6 +58,16 @@ def test_an_appliance_whose_listeners_are_all_secured_comes_up_and_serves(tmp_pa
         producer = Producer(inside)
         producer.produce("t", b"v")
         assert producer.flush(PATIENCE_S) == 0
+        assert post(f"{ready['http']}/v1/topics/t/records", '{"value": "by HTTP"}')["failed"] == 0
+        source = {"connector.class": "FileStreamSource", "file": str(tmp_path / "lines"), "topic": "t"}
+        (tmp_path / "lines").write_text("by a connector\n")
+        post(f"{ready['connect']}/connectors", json.dumps({"name": "lines", "config": source}))
+        consumer = Consumer(inside | {"group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["t"])
+        got: list[bytes] = []
+        wait_for(lambda: got.extend(one.value() for one in consumer.consume(10, 1)) or len(got) == 3, PATIENCE_S)
+        consumer.close()
+        assert got[0] == b"v" and b"by HTTP" in got[1] and b"by a connector" in got[2]
         at = inside["bootstrap.servers"]
         client = tmp_path / "client.properties"
         client.write_text(
@@ -72,17 +86,14 @@ client.id=passed-over
         assert command("--command-config", str(client), "topics", "list", "-b", at) == 1
 
 
+def post(url: str, body: str) -> Any:
+    request = urllib.request.Request(url, body.encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        return json.load(answer)
+
+
 def command(*words: str) -> int:
     return subprocess.run([sys.executable, "-m", "appliance.cli", *words], cwd=REPO, timeout=60, check=False).returncode
-
-
-def test_services_that_could_not_reach_the_brokers_are_refused_in_one_line(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "keys")
-    config = config_of(tmp_path, authority)
-    with RunningAppliance(tmp_path, "--runtime", "local", "--config", str(config), module=REAL) as appliance:
-        assert appliance.exit_code() == 2
-        assert "--services none" in appliance.log()
-        assert "Traceback" not in appliance.log()
 
 
 def test_keys_that_cannot_be_used_end_the_start_in_one_line(tmp_path: Path) -> None:
