@@ -65,21 +65,25 @@ class TopicCleaner:
 
     def waits_for(self) -> str:
         """What the removal waits for; empty when there is nothing to remove."""
+        self._learn()
         return self._topics.waits_for(self._clock.monotonic_ms())
 
     def tick(self) -> None:
         """Begin a round if one is due."""
-        deleted, now_ms = self._image().deleted_topics, self._clock.monotonic_ms()
-        if deleted is not self._known:
-            self._known = deleted
-            self._topics.know(deleted, now_ms)
-        if not deleted:
+        self._learn()
+        if not self._known:
             return
-        topic_id = self._topics.next(now_ms)
+        topic_id = self._topics.next(self._clock.monotonic_ms())
         if topic_id is not None:
             self._background.run(
                 partial(delete_topic_objects, self._store, topic_id), lambda result: self._done(topic_id, result)
             )
+
+    def _learn(self) -> None:
+        deleted = self._image().deleted_topics
+        if deleted is not self._known:
+            self._known = deleted
+            self._topics.know(deleted, self._clock.monotonic_ms())
 
     def _done(self, topic_id: uuid.UUID, result: Removed | Exception) -> None:
         if self._closed:

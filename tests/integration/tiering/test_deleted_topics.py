@@ -24,7 +24,7 @@ QUICK = {"tiering.task.interval.ms": "50", "log.retention.check.interval.ms": "1
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    with running_cluster(tmp_path, properties={**QUICK, "tiering.delete.delay.ms": "1500"}) as running:
+    with running_cluster(tmp_path, properties=QUICK) as running:
         yield running
 
 
@@ -49,10 +49,13 @@ def test_its_objects_go_after_the_delay_and_a_new_controller_goes_on(cluster: Ru
         client.call(DeleteTopicsRequest(topic_names=[topic.name or ""]), 5)
     left = [row.name for row in store.list(topic_folder(topic.topic_id))]
     assert len(left) >= 2, "running readers still have the objects"
-    assert controller_status(cluster).deleted_topics == 1
+    status = controller_status(cluster)
+    assert (status.deleted_topics, status.deleted_objects) == (1, 0)
+    assert "in 35" in status.deleting, "an hour, by default"
     port = cluster.controller.port
     cluster.controller.stop()
-    cluster.controller = start_controller(tmp_path, cluster.properties, port=port)
+    without_delay = {**cluster.properties, "tiering.delete.delay.ms": "0"}
+    cluster.controller = start_controller(tmp_path, without_delay, port=port)
     until(lambda: not list(store.list(topic_folder(topic.topic_id))), "the objects of the deleted topic to go")
     status = controller_status(cluster)
     assert (status.deleted_topics, status.deleted_objects) == (1, len(left))
