@@ -391,9 +391,9 @@ _STORAGE = (
         "leader.replication.throttled.rate",
         LONG,
         MAX_LONG,
-        "Bytes a second that a leader sends to replicas that are moved.",
+        "Bytes a second that a broker sends, as a leader, to replicas that are not in sync and listed in "
+        "`leader.replication.throttled.replicas` (KIP-73).",
         low=0,
-        no_effect="the brokers that copy are throttled: `follower.replication.throttled.rate`",
         dynamic=True,
         ours=True,
     ),
@@ -401,8 +401,9 @@ _STORAGE = (
         "follower.replication.throttled.rate",
         LONG,
         MAX_LONG,
-        "Bytes a second that replicas fetch together from a leader while a reassignment brings them in.",
-        low=1,
+        "Bytes a second that a broker fetches for its replicas that are not in sync and listed in "
+        "`follower.replication.throttled.replicas` (KIP-73).",
+        low=0,
         dynamic=True,
         ours=True,
     ),

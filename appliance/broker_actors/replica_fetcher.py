@@ -33,6 +33,7 @@ from appliance.partition.events import (
 from appliance.partition.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from appliance.partition.follower import FIRST_BACKOFF_MS, FetchPosition, PartitionFollower
 from appliance.partition.replica_sessions import ReplicaKey
+from appliance.partition.replication_quota import ReplicationQuota
 from appliance.records.batch import check_batch, split_batches
 from appliance.records.errors import CorruptBatch
 from appliance.wire.messages.fetch import (
@@ -55,6 +56,7 @@ LOGGED_FROM_MS = 500
 """Shorter waits are the usual ones after an election."""
 _SESSION_LOST = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 _EPOCH_MAX = 2**31 - 1
+_ANY_SIZE = 2**31 - 1
 
 
 class Following:
@@ -116,14 +118,15 @@ class _Sent(NamedTuple):
 class ReplicaFetcher:
     """All methods are called on the loop's thread."""
 
-    def __init__(self, host: FetcherHost, leader_id: int, lane: int, bytes_per_second: int = 0) -> None:
+    def __init__(self, host: FetcherHost, leader_id: int, lane: int, quota: ReplicationQuota | None = None) -> None:
         self.leader_id = leader_id
         self.lane = lane
         self.last_sent_ms = host.clock.monotonic_ms()
         """When the last fetch left, or may have."""
         self.partitions: dict[ReplicaKey, Following] = {}
         self._host = host
-        self._bytes_per_second = bytes_per_second
+        self._quota = quota
+        """Of throttled replicas: all that this broker follows share it."""
         self._due: dict[Following, None] = {}
         self._forgotten: list[ReplicaKey] = []
         self._link: BrokerLink | None = None
@@ -219,6 +222,9 @@ class ReplicaFetcher:
                 self._failed("its address is not known")
                 return
         config, host = self._host.config, self._host
+        at_once = self._may_bring()
+        if not at_once:
+            return
         wait_ms = config.get("replica.fetch.wait.max.ms")
         self._number += 1
         number, full = self._number, self._session_epoch == INITIAL_EPOCH
@@ -226,10 +232,10 @@ class ReplicaFetcher:
             replica_state=ReplicaState(replica_id=host.broker_id, replica_epoch=host.broker_epoch),
             max_wait_ms=wait_ms,
             min_bytes=config.get("replica.fetch.min.bytes"),
-            max_bytes=config.get("replica.fetch.response.max.bytes"),
+            max_bytes=min(at_once, config.get("replica.fetch.response.max.bytes")),
             session_id=self._session_id,
             session_epoch=self._session_epoch,
-            topics=self._named(number),
+            topics=self._named(number, at_once),
             forgotten_topics_data=[] if full else self._left_out(),
         )
         self._forgotten = []
@@ -241,10 +247,26 @@ class ReplicaFetcher:
         timeout_ms = wait_ms + config.get("replica.socket.timeout.ms")
         link.call(request, FETCH_VERSION, timeout_ms, lambda answer: self._answered(link, number, answer))
 
-    def _named(self, number: int) -> list[FetchTopic]:
+    def _may_bring(self) -> int:
+        """Bytes that the next answer may bring; 0: throttled, and it is sent when the wait is over."""
+        if self._quota is None:
+            return _ANY_SIZE
+        rate = self._rate
+        wait_ms = self._quota.wait_ms(rate, self._host.clock.monotonic_ms())
+        if wait_ms:
+            self._later(wait_ms)
+            return 0
+        return min(rate, _ANY_SIZE)
+
+    @property
+    def _rate(self) -> int:
+        rate: int = self._host.config.get("follower.replication.throttled.rate")
+        return rate
+
+    def _named(self, number: int, at_once: int) -> list[FetchTopic]:
         """What the leader does not know of yet, by topic."""
         topics: dict[uuid.UUID, FetchTopic] = {}
-        partition_max_bytes = self._host.config.get("replica.fetch.max.bytes")
+        partition_max_bytes = min(at_once, self._host.config.get("replica.fetch.max.bytes"))
         due, self._due = self._due, {}
         for following in due:
             machine = following.machine
@@ -301,10 +323,8 @@ class ReplicaFetcher:
                 if following is not None and following.sent_in <= number:
                     size += len(data.records or b"")
                     self._take(following, data)
-        if self._bytes_per_second:
-            pause_ms = size * 1_000 // self._bytes_per_second
-            if pause_ms:
-                self._later(pause_ms)
+        if self._quota is not None:
+            self._quota.moved(size, self._rate, self._host.clock.monotonic_ms())
         if self._got:
             self._host.begin_tick()
             self._host.after_write(self._written)

@@ -25,14 +25,15 @@ from appliance.controller.image import MetadataImage, PartitionState
 from appliance.partition.events import ReplicasFenced, Tick
 from appliance.partition.follower import PartitionFollower
 from appliance.partition.leader_start import BrokerView, LeaderStart
+from appliance.partition.replication_quota import ReplicationQuota, is_listed
 from appliance.server.server import Server
 from appliance.tiering.body import BodyStore
 
 TICK_MS = 500
 """How often leaders look for followers that lag, and propose again what was refused."""
 CONNECT_TIMEOUT_MS = 2_000
-_ADDING_LANE = -1
-"""The fetcher of replicas that a reassignment brings in: it alone is throttled."""
+_THROTTLED_LANE = -1
+"""The fetchers of replicas that are throttled wait by themselves, and hold up no others."""
 
 
 class ControllerCaller(Protocol):
@@ -77,6 +78,7 @@ class ReplicaManager:
         self._began_ms = broker.clock.monotonic_ms()
         self._following: dict[HostedPartition, tuple[ReplicaFetcher, Following]] = {}
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        self._quota = ReplicationQuota()
         self._led: dict[HostedPartition, None] = {}
         self._proposals = IsrProposals(self)
         self._starts = LeaderStarts(self)
@@ -279,14 +281,15 @@ class ReplicaManager:
         self._led.pop(hosted, None)
 
     def _lane(self, hosted: HostedPartition, state: PartitionState) -> int:
-        if self.broker_id in state.adding and self.broker_id not in state.isr:
-            return _ADDING_LANE
+        listed = hosted.config.follower_replication_throttled_replicas
+        if listed and self.broker_id not in state.isr and is_listed(listed, hosted.partition, self.broker_id):
+            return _THROTTLED_LANE
         lanes: int = self.config.get("num.replica.fetchers")
         return (hosted.topic_id.int + hosted.partition) % lanes
 
     def _fetcher(self, leader_id: int, lane: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get((leader_id, lane))
         if fetcher is None:
-            rate = self.config.get("follower.replication.throttled.rate") if lane == _ADDING_LANE else 0
-            fetcher = self._fetchers[leader_id, lane] = ReplicaFetcher(self, leader_id, lane, rate)
+            quota = self._quota if lane == _THROTTLED_LANE else None
+            fetcher = self._fetchers[leader_id, lane] = ReplicaFetcher(self, leader_id, lane, quota)
         return fetcher

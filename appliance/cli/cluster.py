@@ -23,8 +23,7 @@ app = typer.Typer(help="Even the load, elect leaders, forget brokers.", no_args_
 
 MOVES_PER_REQUEST = 200
 POLL_S = 0.5
-THROTTLE = "follower.replication.throttled.rate"
-BROKER_RESOURCE, SET, DELETE = 4, 0, 1
+TOPIC_RESOURCE, BROKER_RESOURCE, SET, DELETE = 2, 4, 0, 1
 PREFERRED, UNCLEAN = 0, 1
 
 
@@ -152,14 +151,14 @@ def _sizes(client: Client, cluster: ClusterMetadata) -> dict[tuple[str, int], in
 def _apply(client: Client, plan: Plan, throttle: int | None, wait: bool) -> None:
     copied = [move for move in plan.moves if move.added]
     if throttle is not None and copied:
-        _set_throttle(client, str(throttle))
+        _set_throttle(client, copied, str(throttle))
     try:
         _reassign(client, plan.moves)
         if wait:
             _wait_until_done(client, plan.moves)
     finally:
         if throttle is not None and copied:
-            _set_throttle(client, None)
+            _set_throttle(client, copied, None)
     touched: dict[str, list[int]] = defaultdict(list)
     for move in plan.moves:
         touched[move.topic].append(move.partition)
@@ -224,17 +223,33 @@ def _elect(client: Client, kind: int, wanted: dict[str, list[int]] | None) -> li
     ]
 
 
-def _set_throttle(client: Client, rate: str | None) -> None:
-    """For all brokers; what an operator had set for all before is not kept."""
+def _set_throttle(client: Client, moves: list[Move], rate: str | None) -> None:
+    """For these moves, on all brokers (KIP-73); what an operator had set for all before is not kept."""
     from appliance.wire.messages.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,
         IncrementalAlterConfigsRequest,
     )
 
-    entry = AlterableConfig(name=THROTTLE, config_operation=DELETE if rate is None else SET, value=rate)
-    resource = AlterConfigsResource(resource_type=BROKER_RESOURCE, resource_name="", configs=[entry])
-    for row in client.call(IncrementalAlterConfigsRequest(resources=[resource])).responses:
+    def entry(key: str, value: str) -> AlterableConfig:
+        if rate is None:
+            return AlterableConfig(name=key, config_operation=DELETE, value=None)
+        return AlterableConfig(name=key, config_operation=SET, value=value)
+
+    leading: dict[str, list[str]] = defaultdict(list)
+    following: dict[str, list[str]] = defaultdict(list)
+    for move in moves:
+        leading[move.topic] += [f"{move.partition}:{broker_id}" for broker_id in move.before]
+        following[move.topic] += [f"{move.partition}:{broker_id}" for broker_id in move.added]
+    rates = [entry(f"{side}.replication.throttled.rate", rate or "") for side in ("leader", "follower")]
+    resources = [AlterConfigsResource(resource_type=BROKER_RESOURCE, resource_name="", configs=rates)]
+    for topic in leading:
+        lists = [
+            entry("leader.replication.throttled.replicas", ",".join(leading[topic])),
+            entry("follower.replication.throttled.replicas", ",".join(following[topic])),
+        ]
+        resources.append(AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=lists))
+    for row in client.call(IncrementalAlterConfigsRequest(resources=resources)).responses:
         _check(row.error_code, row.error_message)
 
 

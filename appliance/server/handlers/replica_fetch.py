@@ -6,6 +6,8 @@
   counts as an acknowledgement of all before its offset.
 - Followers read to the log end, and are answered without a lease.
 - A fetch costs what it names and what has changed, not what its session follows.
+- Of a replica that is throttled on the leader's side (KIP-73) and not in sync, nothing is sent while the quota is used
+  up; everything else is.
 - What is not in the page cache is read by a helper thread first. Where even its place is not known, it comes with the
   next answer.
 v15 replica id and epoch in a tagged field (KIP-903) · v17 · v18
@@ -22,6 +24,7 @@ from appliance.base.errors import ErrorCode, KafkaError
 from appliance.partition.fetch_plan import ByteBudget
 from appliance.partition.fetch_position import judge
 from appliance.partition.replica_sessions import Followed, ReplicaSession, ReplicaSessions
+from appliance.partition.replication_quota import ReplicationQuota, is_listed
 from appliance.server.context import Broker, ReplicatedPartition
 from appliance.server.handlers.fetch_answer import encode_with_ranges
 from appliance.server.handlers.read_replica import selects_by_rack
@@ -50,6 +53,7 @@ class ReplicaFetchHandler:
 
     def __init__(self) -> None:
         self._sessions: ReplicaSessions | None = None
+        self._quota = ReplicationQuota()
 
     def handle(self, broker: Broker, request: Request) -> FetchResponse | Pending:
         """The fetch of a request whose replica id is not negative."""
@@ -71,15 +75,20 @@ class ReplicaFetchHandler:
         if isinstance(found, ErrorCode):
             return FetchResponse(error_code=found)
         request.connection.without_lease = True
-        operation = ReplicaFetch(broker, request, body, found)
+        operation = ReplicaFetch(broker, request, body, found, self._quota)
         return operation.start()
 
 
 class ReplicaFetch:
     """One fetch: take in what the follower has, then answer or wait."""
 
-    def __init__(self, broker: Broker, request: Request, body: FetchRequest, session: ReplicaSession) -> None:
+    def __init__(
+        self, broker: Broker, request: Request, body: FetchRequest, session: ReplicaSession, quota: ReplicationQuota
+    ) -> None:
         self._broker = broker
+        self._quota = quota
+        self._throttled_ms = 0
+        """How long the quota is used up that something of this fetch waits for."""
         self._request = request
         self._body = body
         self._session = session
@@ -204,6 +213,14 @@ class ReplicaFetch:
             share = budget.share(followed.max_bytes)
             if not share and not budget.nothing_yet:
                 return False
+            listed = hosted.config.leader_replication_throttled_replicas
+            throttled = bool(listed) and self._is_throttled(listed, hosted)
+            if throttled:
+                rate, now_ms = self._rate, self._broker.clock.monotonic_ms()
+                self._throttled_ms = self._quota.wait_ms(rate, now_ms)
+                if self._throttled_ms:
+                    return False
+                share = min(share, rate)
             # Whatever a helper has just read is read here, at worst slowly: a follower must get on.
             pages = None if followed.warmed_offset == offset else CACHED_PAGES
             found = hosted.log.read(offset, share, hosted.log_end_offset, budget.nothing_yet, pages)
@@ -222,6 +239,8 @@ class ReplicaFetch:
                     data.records = piece  # type: ignore[assignment]
                 self._bytes += found.length
                 budget.taken(found.length)
+                if throttled:
+                    self._quota.moved(found.length, rate, now_ms)
                 followed.awaited = True
                 return True
             return False
@@ -235,6 +254,16 @@ class ReplicaFetch:
             if self._session.tells_news or (moved_start and followed.told_log_start_offset >= 0):
                 self._urgent = True
         return True
+
+    def _is_throttled(self, listed: tuple[str, ...], hosted: ReplicatedPartition) -> bool:
+        leader = hosted.leader
+        in_sync = leader is not None and self._session.replica_id in leader.isr
+        return not in_sync and is_listed(listed, hosted.partition, self._broker.broker_id)
+
+    @property
+    def _rate(self) -> int:
+        rate: int = self._broker.config.get("leader.replication.throttled.rate")
+        return rate
 
     def _data(self, followed: Followed) -> PartitionData:
         """A row of the answer, with the numbers as they are now."""
@@ -268,7 +297,8 @@ class ReplicaFetch:
 
     def _wait(self) -> None:
         self._session.on_ready, self._session.end_wait = self._changed, self._finish
-        self._cancel_timer = self._broker.background.schedule(self._body.max_wait_ms, self._finish).cancel
+        wait_ms = min(self._body.max_wait_ms, self._throttled_ms or self._body.max_wait_ms)
+        self._cancel_timer = self._broker.background.schedule(wait_ms, self._finish).cancel
 
     def _changed(self) -> None:
         """Look once, when all partitions have been written in this tick."""
