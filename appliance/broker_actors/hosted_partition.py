@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from appliance.base.config import TopicConfig
 from appliance.base.errors import ErrorCode, InvariantBroken, KafkaError
 from appliance.base.ids import TopicPartition
+from appliance.broker_actors.flush_before_ack import FlushBeforeAck
+from appliance.broker_actors.own_appends import OwnAppends
 from appliance.broker_actors.partition_host_view import (
-    InternalAck,
     Leadership,
     OnCommitted,
     Ticking,
@@ -29,7 +30,7 @@ from appliance.partition.produce_checks import ANY_AGE_MS, LOG_APPEND_TIME
 from appliance.partition.purgatory import AckPurgatory, Waiter
 from appliance.partition.recompression import AS_PRODUCED
 from appliance.partition.replica_sessions import Followed
-from appliance.records.batch import LENGTH_END, BatchHeader, parse_header, set_log_append_time
+from appliance.records.batch import LENGTH_END, BatchHeader, set_log_append_time
 from appliance.server.handlers.produce import INTERNAL_TOPICS
 
 _log = logging.getLogger(__name__)
@@ -39,10 +40,10 @@ class HostedPartition:
     """A replica of one partition. All methods are called on the loop's thread, unless they say otherwise."""
 
     __slots__ = (
-        "_flushing",
+        "_flushes",
         "_host",
         "_leadership",
-        "_staged_internal",
+        "_own",
         "acks",
         "batch_max_bytes",
         "broker_id",
@@ -127,9 +128,8 @@ class HostedPartition:
         self.batch_max_bytes = 0
         self.records_in = 0
         self.bytes_in = 0
-        self._flushing = False
-        self._staged_internal: list[tuple[int, int, OnCommitted]] = []
-        """(base offset, required offset, callback) of internal batches that wait for this tick's write."""
+        self._flushes = FlushBeforeAck(self, host)
+        self._own = OwnAppends(self, host)
 
     def __repr__(self) -> str:
         role = f"leader in epoch {self.leader_epoch}" if self.is_leader else "not leading"
@@ -424,42 +424,11 @@ class HostedPartition:
 
     def append_records(self, batch: bytes, on_committed: OnCommitted) -> None:
         """Append a batch of a coordinator's own; `on_committed` is called once, on the loop."""
-        refusal = self.refusal()
-        if not refusal and self.leader is not None and not self.leader.enough_in_sync:
-            refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        if refusal:
-            on_committed(refusal, -1)
-            return
-        view = memoryview(bytearray(batch))
-        header = parse_header(view)
-        self._host.begin_tick()
-        try:
-            base_offset = self.append(view, header, self._host.clock.now_ms())
-        except KafkaError as error:
-            on_committed(error.code, -1)
-            return
-        self._staged_internal.append((base_offset, base_offset + header.last_offset_delta + 1, on_committed))
+        self._own.append_records(batch, on_committed)
 
     def append_imported(self, batches: Sequence[tuple[memoryview, BatchHeader]], on_committed: OnCommitted) -> None:
         """Append checked batches of another log that keep their offsets; `on_committed` is called once, on the loop."""
-        self._host.begin_tick()
-        now_ms = self._host.clock.now_ms()
-        first = batches[0][1].base_offset
-        if self.write_refusal or self.offline:
-            on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
-            return
-        try:
-            for batch, header in batches:
-                self.log.stage_replicated(batch, header._replace(partition_leader_epoch=self.leader_epoch), now_ms)
-                self.bytes_in += header.size_in_bytes
-        except InvariantBroken as error:
-            self.go_offline(str(error))
-            on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
-            return
-        if not self.dirty:
-            self.dirty = True
-            self._host.dirty.append(self)
-        self._staged_internal.append((first, self.log.staged_end_offset, on_committed))
+        self._own.append_imported(batches, on_committed)
 
     def begin_anew_at(self, offset: int) -> None:
         """Let a log that is still empty begin at another offset, for an import. Raises: OSError."""
@@ -478,7 +447,7 @@ class HostedPartition:
             self.records_in += end - self.log_end_offset
         self.log_end_offset = end
         if self.config.flush_messages == 1:
-            self._flush()
+            self._flushes.flush()
         elif self.leader is not None:
             high_watermark = self.leader.appended(end)
             if high_watermark > self.high_watermark:
@@ -487,46 +456,10 @@ class HostedPartition:
                     self.acks.advanced(high_watermark)
         elif self.follower is not None:
             self.high_watermark = self.follower.appended(end)
-        if self._staged_internal:
-            staged, self._staged_internal = self._staged_internal, []
-            for base_offset, required_offset, on_committed in staged:
-                if required_offset > end:
-                    on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
-                elif required_offset <= self.high_watermark:
-                    on_committed(ErrorCode.NONE, base_offset)
-                elif self.leader is None:
-                    on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-                else:
-                    self.acks.wait(required_offset, InternalAck(base_offset, on_committed))
+        if self._own.staged:
+            self._own.written(end)
 
-    def _flush(self) -> None:
-        """Make what is written durable, in a helper thread; all that came meanwhile is the next flush's."""
-        if self._flushing or self.offline:
-            return
-        try:
-            flush = self.log.prepare_flush()
-        except LogWriteFailed as error:
-            self._host.write_failed(error)
-            return
-        if flush is None:
-            self._durable_to(self.log.recovery_point)
-            return
-        self._flushing = True
-
-        def done(result: Exception | None) -> None:
-            self._flushing = False
-            if result is not None:
-                error = result if isinstance(result, OSError) else OSError(str(result))
-                self._host.write_failed(self.log.flush_failed(flush, error))
-                return
-            self.log.flushed(flush)
-            self._durable_to(flush.end_offset)
-            if self.log_end_offset > flush.end_offset:
-                self._flush()
-
-        self._host.run_flush(flush.run, done)
-
-    def _durable_to(self, offset: int) -> None:
+    def durable_to(self, offset: int) -> None:
         """Everything below `offset` survives a power cut: now it may be acknowledged and read."""
         if self.leader is None:
             if self.follower is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
@@ -17,6 +16,7 @@ from appliance.base.ids import TopicPartition
 from appliance.broker_actors.data_directories import DataDirectories
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.broker_actors.internal_topics import CONSUMER_OFFSETS
+from appliance.broker_actors.log_opening import LogOpening
 from appliance.controller.image import MetadataImage, PartitionState, TopicState
 from appliance.controller.records import LeaderRecoveryState
 from appliance.log.errors import LogWriteFailed
@@ -63,13 +63,6 @@ class Alone:
 
 OnLeadership = Callable[[HostedPartition, bool], None]
 """Gets a partition of the topic asked for, and whether this broker leads it from now on."""
-
-
-OPENERS = 4
-"""Helper threads that open logs side by side."""
-OPENED_AT_A_TIME = 64
-"""So many partitions are taken over before the loop has its turn again."""
-OPEN_RETRY_MS = 1_000
 
 
 class HostedTopic:
@@ -120,12 +113,9 @@ class PartitionHost:
         self._topic_configs = TopicConfigs()
         self._advanced: dict[HostedPartition, None] = {}
         """Partitions whose high watermark followers have moved in this tick."""
-        self._opening: set[tuple[uuid.UUID, int]] = set()
-        self._unopened: deque[tuple[TopicState, PartitionState]] = deque()
-        self._openers = 0
+        self._opening = LogOpening(self, background)
         self._on_leadership: dict[str, list[OnLeadership]] = {}
         self._watchers: list[tuple[Callable[[HostedPartition], None], Callable[[HostedPartition], None]]] = []
-        self._on_opened: Callable[[], None] = lambda: None
 
     def __iter__(self) -> Iterator[HostedPartition]:
         for topic in self.by_id.values():
@@ -134,12 +124,16 @@ class PartitionHost:
     @property
     def is_opening(self) -> bool:
         """Whether logs are being opened or created."""
-        return bool(self._opening)
+        return self._opening.is_busy
 
     def config_of(self, image: MetadataImage, topic: str) -> TopicConfig:
         """The effective configs of a topic; the broker's defaults for one that is not in the image. Any thread."""
         state = image.topics.get(topic)
         return self._topic_configs.of(state.configs if state is not None else {}, self.config)
+
+    def topic_config(self, state: TopicState) -> TopicConfig:
+        """The effective configs of a topic. Any thread."""
+        return self._topic_configs.of(state.configs, self.config)
 
     def get(self, topic: str, partition: int) -> HostedPartition | None:
         """A partition by the topic's name, if this broker has it open."""
@@ -165,7 +159,7 @@ class PartitionHost:
 
     def on_opened(self, callback: Callable[[], None]) -> None:
         """Call back whenever partitions were opened."""
-        self._on_opened = callback
+        self._opening.on_opened = callback
 
     # The tick
 
@@ -305,7 +299,7 @@ class PartitionHost:
             else:
                 opening.extend(self._follow(state))
         if opening:
-            self._open(opening)
+            self._opening.open(opening)
 
     def put_strays_away(self, image: MetadataImage) -> None:
         """Logs that were found on the disk and that no topic of the image owns: renamed, deleted later."""
@@ -328,14 +322,12 @@ class PartitionHost:
             hosted = hosted_topic.partitions.get(partition.partition) if hosted_topic is not None else None
             mine = self.broker_id in partition.replicas
             if hosted is None:
-                key = (state.topic_id, partition.partition)
-                if mine and key not in self._opening:
-                    self._opening.add(key)
+                if mine and self._opening.begins(state.topic_id, partition.partition):
                     opening.append((state, partition))
             elif not mine:
                 self._remove(hosted)
             else:
-                config = config or self._topic_configs.of(state.configs, self.config)
+                config = config or self.topic_config(state)
                 if hosted.config != config:
                     hosted.configure(config, self.clock.now_ms())
                 self._follow_leadership(hosted, partition)
@@ -398,76 +390,9 @@ class PartitionHost:
             for callback in self._on_leadership.get(hosted.topic, ()):
                 callback(hosted, leads)
 
-    # Opening and removing
+    # Opened and removed
 
-    def _open(self, wanted: list[tuple[TopicState, PartitionState]]) -> None:
-        """Open or create logs in helper threads, some at a time: those that are open serve while others are opened."""
-        self._unopened.extend(wanted)
-        at_a_time = max(1, min(OPENED_AT_A_TIME, len(self._unopened) // OPENERS))
-        while self._unopened and self._openers < OPENERS:
-            self._open_some(at_a_time)
-
-    def _open_some(self, count: int) -> None:
-        self._openers += 1
-        self._open_in_a_thread([self._unopened.popleft() for _ in range(min(count, len(self._unopened)))])
-
-    def _opener_is_free(self) -> None:
-        self._openers -= 1
-        if self._unopened:
-            self._open_some(OPENED_AT_A_TIME)
-
-    def _open_in_a_thread(self, wanted: list[tuple[TopicState, PartitionState]]) -> None:
-        configs = {state.topic_id: self._topic_configs.of(state.configs, self.config) for state, _ in wanted}
-
-        def work() -> list[PartitionLog | Exception]:
-            opened: list[PartitionLog | Exception] = []
-            for state, partition in wanted:
-                topic_partition = TopicPartition(state.name, partition.partition)
-                try:
-                    self.directories.check_lost(topic_partition, state.topic_id, partition, self.broker_id)
-                    opened.append(self.logs.create(topic_partition, state.topic_id, configs[state.topic_id]))
-                except Exception as error:
-                    opened.append(error)
-            return opened
-
-        def done(opened: list[PartitionLog | Exception] | Exception) -> None:
-            logs = [opened] * len(wanted) if isinstance(opened, Exception) else opened
-            try:
-                for (state, partition), log in zip(wanted, logs, strict=True):
-                    if isinstance(log, Exception):
-                        self._not_opened(state, partition, log)
-                    else:
-                        self._opening.discard((state.topic_id, partition.partition))
-                        self._opened(state, partition.partition, log)
-            finally:
-                self._opener_is_free()
-            self._on_opened()
-
-        self._background.run(work, done)
-
-    def _not_opened(self, state: TopicState, partition: PartitionState, error: Exception) -> None:
-        """Try again later, for as long as the partition is this broker's."""
-        topic_partition = TopicPartition(state.name, partition.partition)
-        if self.directories.could_not_open(topic_partition, state.topic_id, error):
-            self._opening.discard((state.topic_id, partition.partition))
-            self.generation += 1
-            return
-        _log.error("%s cannot be opened and is tried again: %s", topic_partition, error)
-        if isinstance(error, LogWriteFailed):
-            self.write_failed(error)
-
-        def again() -> None:
-            key = (state.topic_id, partition.partition)
-            self._opening.discard(key)
-            wanted = self.image.partition_by_id(*key)
-            present = self.image.topics_by_id.get(state.topic_id)
-            if present is not None and wanted is not None and self.broker_id in wanted.replicas:
-                self._opening.add(key)
-                self._open([(present, wanted)])
-
-        self._background.schedule(OPEN_RETRY_MS, again)
-
-    def _opened(self, state: TopicState, partition: int, log: PartitionLog) -> None:
+    def log_opened(self, state: TopicState, partition: int, log: PartitionLog) -> None:
         """Take over an open log, unless the topic has gone meanwhile."""
         present = self.image.topics_by_id.get(state.topic_id)
         wanted = self.image.partition_by_id(state.topic_id, partition)
@@ -481,7 +406,7 @@ class PartitionHost:
             state.topic_id,
             partition,
             log,
-            self._topic_configs.of(present.configs, self.config),
+            self.topic_config(present),
             self.logs.high_watermark_of(log.topic_partition),
         )
         topic = self.by_id.get(state.topic_id)

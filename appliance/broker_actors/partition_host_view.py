@@ -56,19 +56,3 @@ class Leadership(NamedTuple):
 def earlier_leaders_of(state: PartitionState) -> list[Earlier]:
     """Who may still answer as the leader, as the metadata has it."""
     return [Earlier(one.broker_id, one.broker_epoch, one.live) for one in state.earlier_leaders]
-
-
-class InternalAck:
-    """An internal producer that waits for followers."""
-
-    __slots__ = ("_base_offset", "_on_committed")
-
-    def __init__(self, base_offset: int, on_committed: OnCommitted) -> None:
-        self._base_offset = base_offset
-        self._on_committed = on_committed
-
-    def committed(self) -> None:
-        self._on_committed(ErrorCode.NONE, self._base_offset)
-
-    def failed(self, error: ErrorCode) -> None:
-        self._on_committed(error, -1)

@@ -14,7 +14,8 @@ from appliance.base.errors import ErrorCode
 from appliance.broker_actors import log_care
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.broker_actors.log_care import FLUSH_LOOK_INTERVAL_MS, LogCare, retain
-from appliance.broker_actors.partition_host import OPENED_AT_A_TIME, OPENERS, PartitionHost
+from appliance.broker_actors.log_opening import OPENED_AT_A_TIME, OPENERS
+from appliance.broker_actors.partition_host import PartitionHost
 from appliance.controller.delta import MetadataDelta
 from appliance.controller.image import MetadataImage
 from appliance.controller.records import (
