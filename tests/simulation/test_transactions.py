@@ -9,13 +9,16 @@ import pytest
 
 from appliance.coordinator.calls import Answer, Call, Write
 from appliance.coordinator.moment import Moment
+from appliance.groups.stored import StoredGroups, TransactionEnded
 from appliance.transactions.context import Ending, TransactionEffect
 from appliance.transactions.machine import TransactionMachine
 from appliance.transactions.stored import TransactionRecord
 from appliance.wire.messages.end_txn import EndTxnRequest
 from appliance.wire.messages.init_producer_id import InitProducerIdRequest
+from tests.support.offsets_partition import OffsetsPartition
 from tests.support.seeds import seeds
-from tests.support.transaction_world import Producer, Violation, World
+from tests.support.transaction_partition import Violation
+from tests.support.transaction_world import Producer, World
 
 BAD_MS = 60_000
 GOOD_MS = 20_000
@@ -40,6 +43,15 @@ def test_a_transaction_has_one_outcome_everywhere_and_its_producer_was_told_that
     world.check_settled()
 
 
+@pytest.mark.parametrize("seed", seeds(20))
+def test_offsets_count_with_the_rest_of_their_transaction(seed: int) -> None:
+    world = world_after_bad_days(seed, offsets_class=OffsetsPartition)
+    world.check()
+    world.heal()
+    world.run(GOOD_MS)
+    world.check_settled()
+
+
 def test_the_bad_days_are_bad_enough() -> None:
     notes = [note for seed in range(20) for note in world_after_bad_days(seed).notes]
     assert notes.count("moved") > 60
@@ -50,12 +62,12 @@ def test_the_bad_days_are_bad_enough() -> None:
     assert notes.count("aborted") > 200
 
 
-def broken(machine_class: type[TransactionMachine], few: int = 20) -> int:
-    """Seeds of `few` in which a broken machine is caught."""
+def broken(few: int = 20, **options: Any) -> int:
+    """Seeds of `few` in which something broken is caught."""
     caught = 0
     for seed in range(few):
         try:
-            world = world_after_bad_days(seed, machine_class=machine_class)
+            world = world_after_bad_days(seed, **options)
             world.check()
             world.heal()
             world.run(GOOD_MS)
@@ -110,4 +122,28 @@ class DoesNotFence(TransactionMachine):
 
 @pytest.mark.parametrize("variant", [AnswersBeforeItIsWritten, DoesNotWaitForMarkers, DoesNotFence])
 def test_a_broken_coordinator_is_caught(variant: type[TransactionMachine]) -> None:
-    assert broken(variant) > 0
+    assert broken(machine_class=variant) > 0
+
+
+class ForgetsOpenOnes(OffsetsPartition):
+    """Broken: a new coordinator of groups knows nothing of transactions that are open."""
+
+    def loaded(self) -> StoredGroups:
+        stored = super().loaded()
+        stored.pending.clear()
+        return stored
+
+
+class CommitsAtOnce(OffsetsPartition):
+    """Broken: a new coordinator of groups takes open transactions for committed ones."""
+
+    def loaded(self) -> StoredGroups:
+        stored = super().loaded()
+        for producer_id in list(stored.pending):
+            stored.replay(TransactionEnded(producer_id, is_commit=True))
+        return stored
+
+
+@pytest.mark.parametrize("variant", [ForgetsOpenOnes, CommitsAtOnce])
+def test_a_broken_coordinator_of_groups_is_caught(variant: type[OffsetsPartition]) -> None:
+    assert broken(offsets_class=variant) > 0

@@ -1,5 +1,7 @@
 """A world for transactions: producers, partitions that take data and markers, and a coordinator that moves.
 
+With `offsets_class` one of the partitions holds offsets of groups, written by the groups' own coordinator.
+
 Everything happens at virtual milliseconds out of one heap and one seed. The network delays, doubles and loses, writes
 of the coordinator are slow or fail, and each new coordinator begins with what is in the log. Partitions do what a
 leader does: an old epoch is refused, a first batch is added to (or looked up in) the transaction first, and a marker
@@ -14,7 +16,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Call
@@ -30,6 +32,8 @@ from appliance.wire.messages.add_partitions_to_txn import AddPartitionsToTxnTopi
 from appliance.wire.messages.end_txn import EndTxnRequest
 from appliance.wire.messages.init_producer_id import InitProducerIdRequest
 from appliance.wire.schema import Struct
+from tests.support.offsets_partition import OffsetsPartition
+from tests.support.transaction_partition import Partition, Row, Violation
 
 WALL_START_MS = 1_700_000_000_000
 TIMEOUT_MS = 8_000
@@ -41,10 +45,6 @@ RETRIABLE = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.REQUEST_TIMED_OUT,
 }
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
 
 
 @dataclass
@@ -61,46 +61,6 @@ class Faults:
     producers_die: float = 0.02
 
 
-@dataclass(frozen=True)
-class Row:
-    """A record in a partition: which try of which producer wrote it."""
-
-    tag: tuple[str, int, int]
-    producer_id: int
-    epoch: int
-
-
-@dataclass
-class Partition:
-    """A data partition on a leader that never fails."""
-
-    name: tuple[str, int]
-    epochs: dict[int, int] = field(default_factory=dict)
-    coordinators: dict[int, int] = field(default_factory=dict)
-    open: dict[int, list[Row]] = field(default_factory=dict)
-    outcome: dict[tuple[str, int, int], bool] = field(default_factory=dict)
-    """Whether what a try wrote here was committed."""
-
-    def write(self, row: Row) -> bool:
-        if row.epoch < self.epochs.get(row.producer_id, -1):
-            return False
-        self.epochs[row.producer_id] = row.epoch
-        self.open.setdefault(row.producer_id, []).append(row)
-        return True
-
-    def mark(self, producer_id: int, epoch: int, coordinator_epoch: int, commit: bool, new_epochs: bool) -> None:
-        known = self.epochs.get(producer_id, -1)
-        # With new epochs the marker's is above that of what it ends: an equal one comes a second time.
-        is_late = epoch <= known if new_epochs else epoch < known
-        if is_late or coordinator_epoch < self.coordinators.get(producer_id, 0):
-            return
-        self.epochs[producer_id] = epoch
-        self.coordinators[producer_id] = coordinator_epoch
-        for row in self.open.pop(producer_id, []):
-            if self.outcome.setdefault(row.tag, commit) != commit:
-                raise Violation(f"{row.tag} ended both ways in {self.name}")
-
-
 class World:
     """One coordinator, its log, producers and partitions."""
 
@@ -109,7 +69,7 @@ class World:
         seed: int,
         faults: Faults | None = None,
         machine_class: type[TransactionMachine] = TransactionMachine,
-        first_epoch_is_last: bool = False,
+        offsets_class: type[OffsetsPartition] | None = None,
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
@@ -119,6 +79,9 @@ class World:
         self.notes: list[str] = []
         self.log: list[bytes] = []
         self.partitions = {("t", n): Partition(("t", n)) for n in range(3)}
+        self.offsets = None if offsets_class is None else offsets_class(self.random, lambda: self.moment)
+        if self.offsets is not None:
+            self.partitions[self.offsets.name] = self.offsets
         self.next_producer_id = 1_000
         self.wrote: dict[tuple[str, int, int], set[tuple[str, int]]] = {}
         self.asked: dict[tuple[str, int, int], bool] = {}
@@ -262,8 +225,11 @@ class World:
         new_epochs = txn.client_version >= 2
 
         def arrive() -> None:
-            self.partitions[partition].mark(txn.producer_id, txn.producer_epoch, generation, commit, new_epochs)
-            self.send(done, new_epochs=new_epochs)
+            marked = self.partitions[partition].mark(
+                txn.producer_id, txn.producer_epoch, generation, commit, new_epochs
+            )
+            if marked:
+                self.send(done, new_epochs=new_epochs)
 
         def done() -> None:
             if generation == self._generation:
@@ -278,6 +244,8 @@ class World:
     def heal(self) -> None:
         """From now on the days are good, and nobody begins a new transaction."""
         self.faults = Faults(0, 0, 5, 0, 0, 0, 0, 0)
+        if self.offsets is not None:
+            self.offsets.faulty = False
         self.resting = True
 
     def check(self) -> None:
@@ -290,6 +258,11 @@ class World:
                 raise Violation(f"seed {self.seed}: {tag} is torn: {outcomes}")
             if tag in self.told and outcomes and outcomes != {self.told[tag]}:
                 raise Violation(f"seed {self.seed}: {tag} was told {self.told[tag]}, but is {outcomes}")
+        if self.offsets is not None:
+            try:
+                self.offsets.check()
+            except Violation as broken:
+                raise Violation(f"seed {self.seed}: {broken}") from broken
 
     def check_settled(self) -> None:
         """Nothing is left open, and everything that was told has happened."""
