@@ -111,7 +111,7 @@ def describe_quotas(request: DescribeClientQuotasRequest, image: MetadataImage) 
         for whom, values in sorted(image.client_quotas.items(), key=repr)
         if _matches(dict(whom), wanted, strict=request.strict)
     ]
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(entries=entries)
 
 
 def _components(components: Sequence[ComponentData]) -> dict[str, ComponentData]:

@@ -9,6 +9,7 @@ from appliance.controller.image import PartitionState, TopicState
 from appliance.server.context import Broker
 from appliance.server.handlers.metadata import is_legal_topic_name
 from appliance.server.metadata_view import INTERNAL_TOPICS, some_live_broker
+from appliance.server.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from appliance.server.requests import Request
 from appliance.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -24,11 +25,6 @@ from appliance.wire.messages.describe_topic_partitions import (
 )
 
 BROKERS_ENDPOINT, CONTROLLERS_ENDPOINT = 1, 2
-NO_OPERATIONS = -(2**31)
-TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all there is for topics."""
-CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
-"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE: all for the cluster."""
 
 
 def describe_cluster(broker: Broker, request: Request) -> DescribeClusterResponse:
@@ -43,7 +39,7 @@ def describe_cluster(broker: Broker, request: Request) -> DescribeClusterRespons
         )
     wants_operations = body.include_cluster_authorized_operations
     return DescribeClusterResponse(
-        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NO_OPERATIONS,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
         cluster_id=image.cluster_id,
         controller_id=some_live_broker(image),
         brokers=[

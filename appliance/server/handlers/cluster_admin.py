@@ -71,12 +71,13 @@ def update_features(broker: Broker, request: Request) -> UpdateFeaturesResponse:
             _check_update(update, request.api_version)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
-    if request.api_version < ONE_ERROR_SINCE:
-        return UpdateFeaturesResponse(error_message=None, results=results)
+    response = UpdateFeaturesResponse(error_message=None)
     failed = next((result for result in results if result.error_code), None)
-    if failed is None:
-        return UpdateFeaturesResponse(error_message=None)
-    return UpdateFeaturesResponse(error_code=failed.error_code, error_message=failed.error_message)
+    if failed is not None:
+        response.error_code, response.error_message = failed.error_code, failed.error_message
+    if request.api_version < ONE_ERROR_SINCE:
+        response.results = results
+    return response
 
 
 def _check_update(update: FeatureUpdateKey, version: int) -> None:
@@ -85,7 +86,7 @@ def _check_update(update: FeatureUpdateKey, version: int) -> None:
         upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     known = FEATURES.get(update.feature)
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no kind of update {upgrade_type}")
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"there is no kind of update {upgrade_type}")
     if known is None:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"there is no feature {update.feature!r}")
     if update.max_version_level != known[1]:
@@ -98,13 +99,15 @@ def _check_update(update: FeatureUpdateKey, version: int) -> None:
 def quorum(broker: Broker, request: Request) -> quorum_messages.DescribeQuorumResponse:
     body = cast(quorum_messages.DescribeQuorumRequest, request.body)
     image = broker.image
-    response = quorum_messages.DescribeQuorumResponse(error_message=None)
+    response = quorum_messages.DescribeQuorumResponse()
+    is_asked = False
     for topic in body.topics:
         rows: list[quorum_messages.PartitionDataResponse] = []
         response.topics.append(quorum_messages.TopicDataResponse(topic_name=topic.topic_name, partitions=rows))
         for partition in topic.partitions:
             if topic.topic_name == METADATA_TOPIC and partition.partition_index == 0:
                 rows.append(_quorum(image))
+                is_asked = True
             else:
                 rows.append(
                     quorum_messages.PartitionDataResponse(
@@ -113,7 +116,7 @@ def quorum(broker: Broker, request: Request) -> quorum_messages.DescribeQuorumRe
                         error_message=None,
                     )
                 )
-    if request.api_version >= NODES_SINCE and image.controller_port > 0:
+    if is_asked and request.api_version >= NODES_SINCE and image.controller_port > 0:
         address = quorum_messages.Listener(name="CONTROLLER", host=image.controller_host, port=image.controller_port)
         response.nodes = [quorum_messages.Node(node_id=image.controller_id, listeners=[address])]
     return response
@@ -129,7 +132,6 @@ def _quorum(image: MetadataImage) -> quorum_messages.PartitionDataResponse:
         leader_id=image.controller_id,
         leader_epoch=image.controller_epoch,
         high_watermark=end,
-        error_message=None,
         current_voters=voters,
         observers=observers,
     )

@@ -16,6 +16,7 @@ from appliance.server.context import Broker
 from appliance.server.dispatcher import HandlerEntry
 from appliance.server.handlers import find_coordinator, offsets
 from appliance.server.handlers.group_calls import answer_or_wait, call_of, coordinators_of, of_group
+from appliance.server.operations import GROUP_OPERATIONS
 from appliance.server.requests import Pending, Request
 from appliance.wire.api import ApiKey
 from appliance.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -24,8 +25,6 @@ from appliance.wire.messages.list_groups import ListGroupsRequest, ListGroupsRes
 from appliance.wire.schema import Struct
 
 NOT_FOUND_SINCE = 6
-ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all there is for groups, where nothing is forbidden."""
 
 
 def group_handlers() -> dict[int, HandlerEntry]:
@@ -52,7 +51,7 @@ def describe(broker: Broker, request: Request) -> Struct:
         if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND and request.api_version < NOT_FOUND_SINCE:
             group.error_code, group.error_message = ErrorCode.NONE, None
         if body.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = ALL_OPERATIONS
+            group.authorized_operations = GROUP_OPERATIONS
     return DescribeGroupsResponse(groups=groups)
 
 

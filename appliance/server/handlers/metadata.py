@@ -2,6 +2,7 @@
 
 - Version 0: no topics named means all; from version 1 on, null means all and an empty list none.
 - By topic id from version 12 on (versions 10 and 11 carried ids that a server must not look at).
+- From v8 on a client may ask what it may do; from v11 on DescribeCluster tells that of the cluster (KIP-700).
 - A topic that does not exist is created where `auto.create.topics.enable` and the request allow it; the answer waits
   until this broker knows it.
 """
@@ -13,8 +14,10 @@ from typing import cast
 
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import ZERO_UUID
+from appliance.controller.image import TopicState
 from appliance.server.context import Broker
 from appliance.server.metadata_view import MetadataView
+from appliance.server.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from appliance.server.requests import Pending, Request
 from appliance.server.topic_waits import when_topics_are_there
 from appliance.wire.codec import encode_response
@@ -29,6 +32,7 @@ from appliance.wire.schema import Struct
 
 ALL_WHEN_EMPTY_UNTIL = 0
 TOPIC_IDS_SINCE = 12
+FLEXIBLE_SINCE = 9
 AUTO_CREATE_MAX = 100
 """Topics that one request may create."""
 
@@ -50,8 +54,7 @@ class MetadataHandler:
         body = cast(MetadataRequest, request.body)
         image = broker.image
         if body.topics is None or (not body.topics and request.api_version <= ALL_WHEN_EMPTY_UNTIL):
-            version = request.api_version
-            everything = [self.view.topic(image, state, version) for state in image.topics.values()]
+            everything = [self._known(broker, request, state) for state in image.topics.values()]
             return self._response(broker, request, everything)
         if request.api_version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in body.topics
@@ -99,16 +102,23 @@ class MetadataHandler:
         return list(dict.fromkeys(names))[:AUTO_CREATE_MAX]
 
     def _named(self, broker: Broker, request: Request, topics: list[MetadataRequestTopic]) -> bytes:
-        version = request.api_version
-        parts = [self._part(broker, topic, version) for topic in topics]
-        return self._response(broker, request, parts)
+        return self._response(broker, request, [self._part(broker, request, topic) for topic in topics])
 
     def _response(self, broker: Broker, request: Request, parts: list[bytes]) -> bytes:
-        listener = request.connection.listener.name
-        return self.view.response(broker.image, parts, request.api_version, request.correlation_id, listener)
+        listener, version = request.connection.listener.name, request.api_version
+        frame = self.view.response(broker.image, parts, version, request.correlation_id, listener)
+        if cast(MetadataRequest, request.body).include_cluster_authorized_operations:
+            return _with_operations(frame, CLUSTER_OPERATIONS, version)
+        return frame
 
-    def _part(self, broker: Broker, topic: MetadataRequestTopic, version: int) -> bytes:
-        image, unknown = broker.image, self.view.unknown
+    def _known(self, broker: Broker, request: Request, state: TopicState) -> bytes:
+        part = self.view.topic(broker.image, state, request.api_version)
+        if cast(MetadataRequest, request.body).include_topic_authorized_operations:
+            return _with_operations(part, TOPIC_OPERATIONS, request.api_version)
+        return part
+
+    def _part(self, broker: Broker, request: Request, topic: MetadataRequestTopic) -> bytes:
+        image, unknown, version = broker.image, self.view.unknown, request.api_version
         by_id = version >= TOPIC_IDS_SINCE
         if topic.name is None or (by_id and topic.topic_id != ZERO_UUID):
             if not by_id:
@@ -116,13 +126,19 @@ class MetadataHandler:
             state = image.topics_by_id.get(topic.topic_id)
             if state is None:
                 return unknown(version, ErrorCode.UNKNOWN_TOPIC_ID, None, topic.topic_id)
-            return self.view.topic(image, state, version)
+            return self._known(broker, request, state)
         state = image.topics.get(topic.name)
         if state is not None:
-            return self.view.topic(image, state, version)
+            return self._known(broker, request, state)
         if not is_legal_topic_name(topic.name):
             return unknown(version, ErrorCode.INVALID_TOPIC_EXCEPTION, topic.name)
         return unknown(version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.name)
+
+
+def _with_operations(encoded: bytes, operations: int, version: int) -> bytes:
+    """A topic's part, or an answer up to version 10: operations stand last, before the tags of flexible versions."""
+    end = len(encoded) - (1 if version >= FLEXIBLE_SINCE else 0)
+    return encoded[: end - 4] + operations.to_bytes(4, "big", signed=True) + encoded[end:]
 
 
 def failed(request: Request, code: ErrorCode, message: str | None) -> MetadataResponse:

@@ -21,7 +21,9 @@ SERVED = {
     "DescribeLogDirs", "CreatePartitions", "DeleteGroups", "IncrementalAlterConfigs", "OffsetDelete",
     "DescribeCluster", "DescribeProducers", "DescribeTopicPartitions", "AddPartitionsToTxn", "AddOffsetsToTxn",
     "EndTxn", "WriteTxnMarkers", "TxnOffsetCommit", "DescribeTransactions", "ListTransactions", "ElectLeaders",
-    "AlterPartitionReassignments", "ListPartitionReassignments", "UnregisterBroker",
+    "AlterPartitionReassignments", "ListPartitionReassignments", "UnregisterBroker", "DescribeClientQuotas",
+    "AlterClientQuotas", "DescribeQuorum", "UpdateFeatures", "ListConfigResources", "SaslHandshake", "SaslAuthenticate",
+    "DescribeUserScramCredentials", "AlterUserScramCredentials",
 }
 # fmt: on
 

@@ -254,3 +254,18 @@ def test_only_what_works_is_advertised(connection: Connection) -> None:
     assert served[22].max_version == 5, "version 6 of InitProducerId is not stable in Kafka 4.3"
     assert not [key for key in served if key >= 20_000]
     assert {24, 25, 26, 28} <= served.keys(), "transactions"
+
+
+@pytest.mark.parametrize("version", range(8, 14))
+def test_metadata_tells_what_a_client_may_do_if_it_asks(connection: Connection, version: int) -> None:
+    topic = new_topic(connection)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic.name)])
+    told = connection.call(request, version)
+    assert told.topics[0].topic_authorized_operations == -(2**31)
+    request.include_topic_authorized_operations = True
+    request.include_cluster_authorized_operations = version <= 10
+    asked = connection.call(request, version)
+    assert asked.topics[0].topic_authorized_operations == 3_576
+    assert asked.cluster_authorized_operations == (8_096 if version <= 10 else -(2**31))
+    asked.topics[0].topic_authorized_operations = asked.cluster_authorized_operations = -(2**31)
+    assert asked == told

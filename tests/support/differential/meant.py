@@ -38,10 +38,6 @@ MEANT: list[Meant] = [
         "A topic without name and id is refused by itself; Kafka answers UNKNOWN_SERVER_ERROR to the whole request.",
     ),
     Meant(
-        r"METADATA operations( of the cluster)? \S*authorized_operations",
-        "Metadata does not tell the operations that a client may do; DescribeTopicPartitions and DescribeCluster do.",
-    ),
-    Meant(
         r"ELECT_LEADERS all .*",
         "ElectLeaders for all partitions names only topics with a result; Kafka names every topic.",
     ),
@@ -76,6 +72,18 @@ MEANT: list[Meant] = [
     Meant(
         r"INIT_PRODUCER_ID an empty id producer_epoch",
         "InitProducerId with an error says epoch 0; Kafka says -1 where the transactional id is empty.",
+    ),
+    Meant(
+        r"DESCRIBE_QUORUM the quorum (topics|nodes).*",
+        "The active controller is the one voter of the metadata, brokers are observers; times of fetches are not kept.",
+    ),
+    Meant(
+        r"UPDATE_FEATURES as it is results\[0\]\.error_message",
+        "UpdateFeatures says no text where there is no error; Kafka says `NONE`.",
+    ),
+    Meant(
+        r"LIST_TRANSACTIONS that run .*",
+        "ListTransactions by duration names those that run; Kafka adds those that have not begun.",
     ),
     Meant(
         r"API_VERSIONS .* api_keys\[\d+\]\S*",
