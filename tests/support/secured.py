@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.broker import running_cluster
+from tests.support.compat import AGAINST_KAFKA
 from tests.support.kafka_peer import KafkaPeer, free_port
 
 HOST = "127.0.0.1"
+SERVERS = ["kafka" if AGAINST_KAFKA else "appliance"]
+"""Ours; or Apache Kafka by the same configs, where COMPAT_SERVER=kafka asks whether our expectations are Kafka's."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from kafka import KafkaProducer
 
 from tests.support.certificates import Authority
 from tests.support.java_tools import tool
-from tests.support.secured import SecuredServer, secured_server
+from tests.support.secured import SERVERS, SecuredServer, secured_server
 from tests.support.server import is_closed, receive_frame
 from tests.support.tokens import TokenIssuer
 
@@ -48,7 +48,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> TokenIssuer:
     return TokenIssuer(tmp_path_factory.mktemp("issuer"))
 
 
-@pytest.fixture(scope="module", params=["appliance", "kafka"])
+@pytest.fixture(scope="module", params=SERVERS)
 def server(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,

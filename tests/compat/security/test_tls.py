@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from tests.support.certificates import Authority
 from tests.support.java_tools import tool
-from tests.support.secured import SecuredServer, secured_server
+from tests.support.secured import SERVERS, SecuredServer, secured_server
 
 pytestmark = [pytest.mark.xdist_group("security-tls"), pytest.mark.java]
 
@@ -57,7 +57,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     return Keys(tmp_path_factory.mktemp("keys"))
 
 
-@pytest.fixture(scope="module", params=["appliance", "kafka"])
+@pytest.fixture(scope="module", params=SERVERS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Any]:
     """OUTSIDE asks for no certificate, MUTUAL for one; our key of MUTUAL has a password."""
     properties = {
