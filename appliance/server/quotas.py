@@ -39,6 +39,8 @@ CLIENTS_KEPT_MAX = 10_000
 """Clients whose limits are at hand, and rates that are kept; idle ones go."""
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _FETCH_FLEXIBLE_SINCE = 12
+_ADD_PARTITIONS, _BROKERS_SINCE = int(ApiKey.ADD_PARTITIONS_TO_TXN), 4
+"""From this version on AddPartitionsToTxn is for brokers only."""
 _CLIENT_ID_AT = 12
 _FIRST_OWN_API_KEY = 20_000
 _OF_BROKERS = frozenset({int(ApiKey.WRITE_TXN_MARKERS)})
@@ -115,7 +117,7 @@ class ClientQuotas:
 
         def handle(connection: Connection, position: int, frame_end: int, version: int, correlation_id: int) -> bool:
             limits = self._limits_at(connection, position, frame_end)
-            if limits is None or connection.without_lease:
+            if limits is None or connection.without_lease or (api_key == _ADD_PARTITIONS and version >= _BROKERS_SINCE):
                 return short_way is not None and short_way(connection, position, frame_end, version, correlation_id)
             return self._handle(api_key, short_way, limits, connection, position, frame_end, version, correlation_id)
 
