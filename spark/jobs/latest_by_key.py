@@ -74,7 +74,7 @@ def changes_by_key(frame: DataFrame) -> DataFrame:
     A record that is older than what was seen of its key is left out. Needs the session's `STATE_STORE` to be `ROCKSDB`.
     """
     keyed = frame.where("key is not null").select("topic", "key", "value", "partition", "offset", "timestamp")
-    changes: DataFrame = keyed.groupBy("topic", "key").transformWithState(LatestValue(), ROW, "Update", "None")
+    changes: DataFrame = keyed.groupBy("topic", "key").transformWithState(LatestValue(), ROW, "Append", "None")
     return changes
 
 
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
         changes = changes_by_key(read_stream(session, options_of(chosen))).select("key", "value")
         if chosen.dry_run:
             return {"columns": changes.columns}
-        writer = changes.writeStream.format("appliance").outputMode("update")
+        writer = changes.writeStream.format("appliance")
         writer = writer.option("kafka.bootstrap.servers", chosen.bootstrap_servers).option("topic", chosen.to)
         writer = writer.option("delivery", "exactly_once").option("checkpointLocation", chosen.checkpoint)
         query = writer.trigger(availableNow=True).start()
