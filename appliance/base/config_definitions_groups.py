@@ -130,6 +130,13 @@ COORDINATOR_CONFIGS = (
         importance=HIGH,
     ),
     row(
+        "transaction.partition.verification.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether a leader asks a transaction's coordinator before the first batch; transactions may hang without it.",
+        importance=Importance.LOW,
+    ),
+    row(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         INT,
         3_600_000,

@@ -105,12 +105,13 @@ class TransactionAsker:
         waiting = self._waiting.get(leader)
         if not waiting or leader in self._in_flight:
             return
-        questions, self._waiting[leader] = waiting[:QUESTIONS_PER_REQUEST_MAX], waiting[QUESTIONS_PER_REQUEST_MAX:]
         link = self._links.to(leader)
         if link is None:
-            for question in questions:
+            del self._waiting[leader]
+            for question in waiting:
                 self._refuse(question, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
+        questions, self._waiting[leader] = waiting[:QUESTIONS_PER_REQUEST_MAX], waiting[QUESTIONS_PER_REQUEST_MAX:]
         request = AddPartitionsToTxnRequest(transactions=[question.body for question in questions])
         self._in_flight.add(leader)
         link.call(request, VERSION, REQUEST_TIMEOUT_MS, lambda answer: self._came(leader, questions, answer))

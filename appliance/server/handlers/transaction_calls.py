@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Call
 from appliance.coordinator.moment import Moment
+from appliance.partition.transaction_checks import NEW_EPOCH_AT_END
 from appliance.server.context import Broker
 from appliance.wire.messages import describe_transactions, list_transactions
 from appliance.wire.schema import Struct
@@ -21,9 +22,10 @@ Place = tuple[str, int]
 class Guard:
     """Watches a partition while a leader asks about a producer: a marker that comes meanwhile voids the answer."""
 
-    __slots__ = ("is_valid",)
+    __slots__ = ("epoch", "is_valid")
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
         self.is_valid = True
 
 
@@ -33,23 +35,30 @@ class Guards:
     def __init__(self) -> None:
         self._watching: dict[tuple[str, int, int], list[Guard]] = {}
 
-    def watch(self, topic: str, partition: int, producer_id: int) -> Guard:
-        guard = Guard()
+    def watch(self, topic: str, partition: int, producer_id: int, epoch: int) -> Guard:
+        guard = Guard(epoch)
         self._watching.setdefault((topic, partition, producer_id), []).append(guard)
         return guard
 
     def end(self, topic: str, partition: int, producer_id: int, guard: Guard) -> bool:
         """Whether no marker came since it began to watch."""
-        guards = self._watching.get((topic, partition, producer_id), [])
+        key = (topic, partition, producer_id)
+        guards = self._watching.get(key, [])
         if guard in guards:
             guards.remove(guard)
             if not guards:
-                del self._watching[topic, partition, producer_id]
+                del self._watching[key]
         return guard.is_valid
 
-    def marker_comes(self, topic: str, partition: int, producer_id: int) -> None:
-        for guard in self._watching.pop((topic, partition, producer_id), ()):
-            guard.is_valid = False
+    def marker_comes(self, topic: str, partition: int, producer_id: int, epoch: int, transaction_version: int) -> None:
+        """A transaction of this producer ends here: the one that is asked about, or the one before it.
+
+        A producer that gets a new epoch with each end (KIP-890) begins with it while markers of the last transaction
+        are still on their way; these carry the same epoch. Others begin when all markers are written.
+        """
+        for guard in self._watching.get((topic, partition, producer_id), ()):
+            if epoch > guard.epoch or (epoch == guard.epoch and transaction_version < NEW_EPOCH_AT_END):
+                guard.is_valid = False
 
 
 class TransactionsView(Protocol):

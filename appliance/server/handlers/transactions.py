@@ -25,6 +25,7 @@ from appliance.server.dispatcher import Handler, HandlerEntry
 from appliance.server.handlers import txn_markers
 from appliance.server.handlers.find_coordinator import OFFSETS_TOPIC
 from appliance.server.handlers.group_calls import answer_or_wait, call_of, coordinators_of
+from appliance.server.handlers.produce_transactions import VERIFICATION
 from appliance.server.handlers.transaction_calls import Place, transactions_of
 from appliance.server.requests import Pending, Request
 from appliance.wire.api import ApiKey
@@ -272,11 +273,15 @@ def _commit_known(
     if not asked.transactional_id:
         answer(refused_transactional_commit(asked, ErrorCode.INVALID_REQUEST))
         return
+    adds = request.api_version >= ADDS_ITSELF_SINCE
     if hosted is None or hosted.refusal() or is_open(hosted.log.producer_state, *producer):
         submit()
         return
+    if not adds and not broker.config.get(VERIFICATION):
+        submit()
+        return
     guards = transactions_of(broker).guards
-    guard = guards.watch(OFFSETS_TOPIC, index, asked.producer_id)
+    guard = guards.watch(OFFSETS_TOPIC, index, *producer)
 
     def asked_for(codes: Mapping[Place, ErrorCode]) -> None:
         code = codes[OFFSETS_TOPIC, index]
@@ -287,7 +292,6 @@ def _commit_known(
         else:
             submit()
 
-    adds = request.api_version >= ADDS_ITSELF_SINCE
     transactions_of(broker).ask(asked.transactional_id, producer, [(OFFSETS_TOPIC, index)], asked_for, add=adds)
 
 

@@ -90,7 +90,9 @@ def write_marker(
     if verdict is not None:
         done(verdict)
         return
-    transactions_of(broker).guards.marker_comes(topic, index, marker.producer_id)
+    transactions_of(broker).guards.marker_comes(
+        topic, index, marker.producer_id, marker.producer_epoch, marker.transaction_version
+    )
     if topic == OFFSETS_TOPIC:
 
         def decided(answer: Struct) -> None:

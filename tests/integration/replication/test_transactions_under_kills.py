@@ -169,16 +169,25 @@ def test_javas_copier_copies_each_record_once_although_every_broker_is_killed(tm
         copier = RunningTool("TransactionalMessageCopier", *where, *what, *how, "--enable-random-aborts")
         try:
             for turn, broker in enumerate(BROKERS):
-                until(lambda goal=turn * 500 + 200: processed(copier) >= goal, "records to be copied", PATIENCE_S)
+                wait_for_copier(
+                    copier, lambda goal=turn * 500 + 200: processed(copier) >= goal or copier.code is not None
+                )
                 cluster.kill(broker)
                 cluster.start(broker)
                 until(lambda: in_sync(cluster), "all replicas to be in sync", PATIENCE_S)
-            until(lambda: copier.code is not None, f"the copier's end, {copier.events[-1:]}", PATIENCE_S)
+            wait_for_copier(copier, lambda: copier.code is not None)
             assert copier.code == 0, copier.errors
         finally:
             copier.kill()
         assert committed(cluster, 0) + committed(cluster, 1) == numbers(0, PARTITIONS * count)
         assert group_offsets(cluster) == {0: count}
+
+
+def wait_for_copier(copier: RunningTool, condition: Callable[[], bool]) -> None:
+    try:
+        until(condition, "the copier", PATIENCE_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {copier.code}, {copier.events[-3:]}, {copier.errors[-3_000:]}") from error
 
 
 def processed(copier: RunningTool) -> int:
