@@ -18,6 +18,7 @@ from appliance.base.clock import Clock
 from appliance.base.config import BrokerConfig
 from appliance.base.errors import ErrorCode, InvariantBroken
 from appliance.broker_actors.broker_link import BrokerLink
+from appliance.broker_actors.fetch_template import FetchTemplate
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.client.connection import error_of
 from appliance.log.errors import OffsetOutOfRange
@@ -62,7 +63,7 @@ _ANY_SIZE = 2**31 - 1
 class Following:
     """A partition that this broker follows."""
 
-    __slots__ = ("hosted", "key", "machine", "sent", "sent_in", "sent_log_start", "timer")
+    __slots__ = ("hosted", "key", "machine", "sent", "sent_in", "sent_log_start", "shape", "template", "timer")
 
     def __init__(self, hosted: HostedPartition, machine: PartitionFollower) -> None:
         self.hosted = hosted
@@ -73,6 +74,9 @@ class Following:
         self.sent_in = -1
         """Number of the fetch that named it last."""
         self.sent_log_start = -1
+        self.shape: tuple[object, ...] = ()
+        """All that a fetch of this partition alone says and that seldom changes."""
+        self.template: FetchTemplate | None = None
         self.timer: Timer | None = None
 
     def stop_waiting(self) -> None:
@@ -225,27 +229,76 @@ class ReplicaFetcher:
         at_once = self._may_bring()
         if not at_once:
             return
-        wait_ms = config.get("replica.fetch.wait.max.ms")
         self._number += 1
         number, full = self._number, self._session_epoch == INITIAL_EPOCH
-        request = FetchRequest(
+        timeout_ms = config.get("replica.fetch.wait.max.ms") + config.get("replica.socket.timeout.ms")
+        link, frame = self._link, None
+        if len(self._due) == 1 and not full and not self._forgotten and self._quota is None:
+            frame = self._frame_of_one(link, next(iter(self._due)), number)
+        self._in_flight += 1
+        self.last_sent_ms = host.clock.monotonic_ms()
+        if frame is not None:
+            link.call_encoded(
+                frame, FetchResponse, FETCH_VERSION, timeout_ms, lambda answer: self._answered(link, number, answer)
+            )
+        else:
+            request = self._request(at_once, self._session_epoch, self._named(number, at_once))
+            if not full:
+                request.forgotten_topics_data = self._left_out()
+            self._forgotten = []
+            link.call(request, FETCH_VERSION, timeout_ms, lambda answer: self._answered(link, number, answer))
+        if not full:
+            self._session_epoch = self._session_epoch + 1 if self._session_epoch < _EPOCH_MAX else 1
+
+    def _request(self, at_once: int, session_epoch: int, topics: list[FetchTopic]) -> FetchRequest:
+        config, host = self._host.config, self._host
+        return FetchRequest(
             replica_state=ReplicaState(replica_id=host.broker_id, replica_epoch=host.broker_epoch),
-            max_wait_ms=wait_ms,
+            max_wait_ms=config.get("replica.fetch.wait.max.ms"),
             min_bytes=config.get("replica.fetch.min.bytes"),
             max_bytes=min(at_once, config.get("replica.fetch.response.max.bytes")),
             session_id=self._session_id,
-            session_epoch=self._session_epoch,
-            topics=self._named(number, at_once),
-            forgotten_topics_data=[] if full else self._left_out(),
+            session_epoch=session_epoch,
+            topics=topics,
         )
-        self._forgotten = []
-        if not full:
-            self._session_epoch = self._session_epoch + 1 if self._session_epoch < _EPOCH_MAX else 1
-        self._in_flight += 1
-        self.last_sent_ms = host.clock.monotonic_ms()
-        link = self._link
-        timeout_ms = wait_ms + config.get("replica.socket.timeout.ms")
-        link.call(request, FETCH_VERSION, timeout_ms, lambda answer: self._answered(link, number, answer))
+
+    def _frame_of_one(self, link: BrokerLink, following: Following, number: int) -> bytearray | None:
+        """The usual fetch, which names one partition and differs from the last one in numbers only; None: another."""
+        host, machine = self._host, following.machine
+        position, log_start_offset = machine.position, machine.log_start_offset
+        epochs = (position.leader_epoch, position.last_fetched_epoch)
+        shape = (*epochs, log_start_offset, self._session_id, host.broker_epoch, host.config)
+        if shape != following.shape:
+            # Built when the same comes once more: most partitions are quiet.
+            following.shape, following.template = shape, None
+            return None
+        template = following.template
+        if template is None:
+
+            def make(session_epoch: int, fetch_offset: int, high_watermark: int) -> FetchRequest:
+                at = FetchPosition(position.leader_epoch, fetch_offset, position.last_fetched_epoch)
+                row = self._row(following, at, high_watermark, host.config.get("replica.fetch.max.bytes"))
+                topic = FetchTopic(topic_id=following.key[0], partitions=[row])
+                return self._request(_ANY_SIZE, session_epoch, [topic])
+
+            template = following.template = FetchTemplate(make, FETCH_VERSION, link.client_id)
+        if not template.usable:
+            return None
+        self._due = {}
+        following.sent, following.sent_in, following.sent_log_start = position, number, log_start_offset
+        return template.frame(self._session_epoch, position.offset, max(0, machine.high_watermark))
+
+    @staticmethod
+    def _row(following: Following, at: FetchPosition, high_watermark: int, partition_max_bytes: int) -> FetchPartition:
+        return FetchPartition(
+            partition=following.key[1],
+            current_leader_epoch=at.leader_epoch,
+            fetch_offset=at.offset,
+            last_fetched_epoch=at.last_fetched_epoch,
+            log_start_offset=following.machine.log_start_offset,
+            partition_max_bytes=partition_max_bytes,
+            high_watermark=high_watermark,
+        )
 
     def _may_bring(self) -> int:
         """Bytes that the next answer may bring; 0: throttled, and it is sent when the wait is over."""
@@ -273,21 +326,11 @@ class ReplicaFetcher:
             position = machine.position
             following.sent, following.sent_in = position, number
             following.sent_log_start = machine.log_start_offset
-            topic_id, index = following.key
+            topic_id = following.key[0]
             topic = topics.get(topic_id)
             if topic is None:
                 topic = topics[topic_id] = FetchTopic(topic_id=topic_id)
-            topic.partitions.append(
-                FetchPartition(
-                    partition=index,
-                    current_leader_epoch=position.leader_epoch,
-                    fetch_offset=position.offset,
-                    last_fetched_epoch=position.last_fetched_epoch,
-                    log_start_offset=machine.log_start_offset,
-                    partition_max_bytes=partition_max_bytes,
-                    high_watermark=max(0, machine.high_watermark),
-                )
-            )
+            topic.partitions.append(self._row(following, position, max(0, machine.high_watermark), partition_max_bytes))
         return list(topics.values())
 
     def _left_out(self) -> list[ForgottenTopic]:

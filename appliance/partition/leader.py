@@ -91,14 +91,10 @@ class PartitionLeader:
         self._others_changed()
 
     @property
-    def effective_min_insync_replicas(self) -> int:
-        """`min.insync.replicas`, but never more than there are replicas."""
-        return min(self.min_insync_replicas, len(self.replicas))
-
-    @property
     def enough_in_sync(self) -> bool:
-        """Whether acks=all may be accepted."""
-        return len(self.isr) >= self.effective_min_insync_replicas
+        """Whether acks=all may be accepted: as `min.insync.replicas` says, or all that there are."""
+        in_sync = len(self.isr)
+        return in_sync >= self.min_insync_replicas or in_sync >= len(self.replicas)
 
     @property
     def max_isr(self) -> tuple[int, ...]:
@@ -206,12 +202,15 @@ class PartitionLeader:
             # The high watermark stands still (it never goes back, whatever this says).
             self._others_end = _UNKNOWN
             return
-        ends = [
-            self.followers[replica_id].end_offset if replica_id in self.followers else _UNKNOWN
-            for replica_id in self.max_isr
-            if replica_id != self.broker_id
-        ]
-        self._others_end = min(ends, default=_NOBODY_ELSE)
+        # A plain loop: it runs for every fetch of a follower in sync.
+        least, followers, me = _NOBODY_ELSE, self.followers, self.broker_id
+        for replica_id in self.max_isr if self.proposed_isr else self.isr:
+            if replica_id != me:
+                follower = followers.get(replica_id)
+                end_offset = follower.end_offset if follower is not None else _UNKNOWN
+                if end_offset < least:
+                    least = end_offset
+        self._others_end = least
 
     def _propose_with(self, replica_id: int) -> list[Effect]:
         """Ask for a follower that has caught up to be taken into the ISR (P6)."""

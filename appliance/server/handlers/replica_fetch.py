@@ -16,6 +16,7 @@ v15 replica id and epoch in a tagged field (KIP-903) · v17 · v18
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable
 from typing import cast
 
@@ -97,7 +98,8 @@ class ReplicaFetch:
         self._looking = False
         session.tells_news = selects_by_rack(broker.config)
         self._cancel_timer: Callable[[], None] = _nothing
-        self._topics: dict[object, FetchableTopicResponse] = {}
+        self._topics: dict[uuid.UUID, FetchableTopicResponse] = {}
+        self._last_topic: FetchableTopicResponse | None = None
         self._ranges: list[FileRange] = []
         self._cold: dict[Followed, tuple[ReplicatedPartition, int, int]] = {}
         """Where the disk has to be read to find the batches: partition, offset, bytes."""
@@ -127,7 +129,7 @@ class ReplicaFetch:
                     self._fail(followed, ErrorCode.UNKNOWN_SERVER_ERROR)
         self._read()
         if self._is_enough() or body.max_wait_ms <= 0 or not session.partitions:
-            self._finish()
+            self._finish_as_read()
         else:
             self._wait()
         return self._pending
@@ -136,6 +138,16 @@ class ReplicaFetch:
 
     def _find(self, followed: Followed) -> ReplicatedPartition:
         """The partition, led here in the epoch that the follower names. Raises: KafkaError."""
+        last = followed.hosted
+        # Usually nothing has changed; a partition that is led no more, or gone, has no leader machine.
+        if (
+            last is not None
+            and last.leader is not None
+            and last.leader_epoch == followed.current_leader_epoch
+            and not last.recovering
+            and self._session.replica_id in last.leader.followers
+        ):
+            return last  # type: ignore[no-any-return]
         topic_id, index = followed.key
         hosted: ReplicatedPartition | None = self._broker.partitions.get_by_id(topic_id, index)
         if hosted is not followed.hosted:
@@ -269,9 +281,9 @@ class ReplicaFetch:
         """A row of the answer, with the numbers as they are now."""
         hosted = followed.hosted
         topic_id, index = followed.key
-        topic = self._topics.get(topic_id)
-        if topic is None:
-            topic = self._topics[topic_id] = FetchableTopicResponse(topic_id=topic_id)
+        topic = self._last_topic
+        if topic is None or topic.topic_id is not topic_id:
+            topic = self._topic(topic_id)
         data = PartitionData(partition_index=index, records=b"", high_watermark=-1)
         topic.partitions.append(data)
         if hosted is not None:
@@ -282,6 +294,13 @@ class ReplicaFetch:
                 data.tiered_end_offset = hosted.tiered_end
         self._session.news.pop(followed, None)
         return data
+
+    def _topic(self, topic_id: uuid.UUID) -> FetchableTopicResponse:
+        topic = self._topics.get(topic_id)
+        if topic is None:
+            topic = self._topics[topic_id] = FetchableTopicResponse(topic_id=topic_id)
+        self._last_topic = topic
+        return topic
 
     def _fail(self, followed: Followed, error: ErrorCode) -> None:
         """The follower has to name the partition again before it hears more of it."""
@@ -314,7 +333,7 @@ class ReplicaFetch:
             return
         self._read()
         if self._is_enough():
-            self._finish()
+            self._finish_as_read()
 
     def _give_up(self) -> None:
         self._cancel_timer()
@@ -324,14 +343,21 @@ class ReplicaFetch:
         self._ranges = []
 
     def _finish(self) -> None:
+        """The wait is over, or the next fetch has come: with whatever there is by now."""
+        if not self._pending.answered and not self._request.connection.closed:
+            self._read()
+        self._finish_as_read()
+
+    def _finish_as_read(self) -> None:
         self._cancel_timer()
-        self._session.on_ready = self._session.end_wait = None
+        session = self._session
+        session.on_ready = session.end_wait = None
         if self._pending.answered or self._request.connection.closed:
             return
-        self._read()
-        for followed in list(self._session.news):
+        for followed in list(session.news):
             self._data(followed)
-        cold = [one for one in self._ranges if not is_cached(one.file_descriptor, one.position, one.length)]
+        ranges = self._ranges
+        cold = [one for one in ranges if not is_cached(one.file_descriptor, one.position, one.length)] if ranges else []
         if not cold and not self._cold:
             self._answer()
             return
