@@ -33,8 +33,8 @@ from appliance.broker_actors.metadata_feed import MetadataFeed
 from appliance.broker_actors.metadata_store import MetadataStore
 from appliance.broker_actors.takeover import Takeover
 from appliance.broker_actors.topic_cleaner import TopicCleaner
-from appliance.controller.brokers import fence, repair, shut_down, unfence
 from appliance.broker_actors.unclean_elections import UncleanElections
+from appliance.controller.brokers import fence, repair, shut_down, unfence
 from appliance.controller.commits import Commit, LogCorrupt
 from appliance.controller.decisions import LogEnd, Operation, Rules
 from appliance.controller.elections import is_unclean
