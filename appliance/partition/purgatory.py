@@ -5,10 +5,13 @@ Both are woken once a tick, not once an append.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import Protocol
 
 from appliance.base.errors import ErrorCode
+
+_log = logging.getLogger(__name__)
 
 
 class Waiter(Protocol):
@@ -53,9 +56,17 @@ class AckPurgatory:
     def advanced(self, high_watermark: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= high_watermark:
-            waiting.popleft()[1].committed()
+            waiter = waiting.popleft()[1]
+            try:
+                waiter.committed()
+            except Exception:
+                _log.exception("somebody who waited for offset %d could not be told", high_watermark)
 
     def fail_all(self, error: ErrorCode) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _, waiter in waiting:
-            waiter.failed(error)
+            try:
+                waiter.failed(error)
+            except Exception:
+                # Whoever changes the partition must come to the end of it, whatever became of one answer.
+                _log.exception("somebody who waited could not be told of %s", error.name)

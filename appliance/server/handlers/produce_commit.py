@@ -41,6 +41,9 @@ class CommitWait(Pending):
         self.correlation_id = correlation_id
         self.blocks = False
         self.items = None
+        self.throttle_time_ms = 0
+        # What is metered takes the long way.
+        self.meter = None
         self._on_close = None
         self.shape = shape
         self.hosted = hosted

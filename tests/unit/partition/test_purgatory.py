@@ -1,7 +1,15 @@
+"""Who waits for a partition is told once, whatever becomes of the others."""
+
 from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
 
 from appliance.base.errors import ErrorCode
 from appliance.partition.purgatory import AckPurgatory
+from appliance.server.handlers.produce_commit import CommitWait
+from appliance.server.requests import Pending
 
 
 class Waiter:
@@ -36,3 +44,30 @@ def test_all_fail_once_when_the_leader_steps_down() -> None:
     purgatory.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     purgatory.advanced(10)
     assert waiter.outcome == "NOT_LEADER_OR_FOLLOWER"
+
+
+class Broken:
+    """Somebody who cannot be told."""
+
+    def committed(self) -> None:
+        raise RuntimeError("no more")
+
+    def failed(self, error: ErrorCode) -> None:
+        raise RuntimeError("no more")
+
+
+def test_one_who_cannot_be_told_keeps_nobody_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+    purgatory = AckPurgatory()
+    for how in (lambda: purgatory.advanced(10), lambda: purgatory.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)):
+        other = Waiter()
+        purgatory.wait(3, Broken())
+        purgatory.wait(4, other)
+        how()
+        assert other.outcome and len(purgatory) == 0
+    assert caplog.text.count("could not be told") == 2
+
+
+def test_a_wait_has_all_that_the_place_of_an_answer_has() -> None:
+    wait = CommitWait(SimpleNamespace(), SimpleNamespace(version=9), 1, SimpleNamespace(), 0, 0, 0)  # type: ignore[arg-type]
+    missing = [name for part in (Pending, CommitWait) for name in part.__slots__ if not hasattr(wait, name)]
+    assert missing == []
