@@ -75,7 +75,7 @@ def update_features(broker: Broker, request: Request) -> UpdateFeaturesResponse:
     failed = next((result for result in results if result.error_code), None)
     if failed is not None:
         response.error_code, response.error_message = failed.error_code, failed.error_message
-    if request.api_version < ONE_ERROR_SINCE:
+    elif request.api_version < ONE_ERROR_SINCE:
         response.results = results
     return response
 

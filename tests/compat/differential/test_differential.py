@@ -1,17 +1,18 @@
 """The same requests to this broker and to Apache Kafka 4.3, in every version that both serve: the answers are the same.
 
-Cases are in `tests/support/differential/`. What is meant to differ is listed below with its reason, and in
+Cases are in `tests/support/differential/`. What is meant to differ is listed in `meant.py` with its reason, and in
 docs/differences.md; the run prints how many lines that are.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.compat import AGAINST_KAFKA
-from tests.support.differential import configs, groups, records, topics  # noqa: F401
+from tests.support.differential import administration, configs, groups, records, topics, transactions  # noqa: F401
 from tests.support.differential.meant import MEANT
 from tests.support.differential.sides import CASES, Case, Difference, Side, differences, our_side, told
 from tests.support.kafka_peer import KafkaPeer
@@ -21,6 +22,10 @@ pytestmark = [
     pytest.mark.java,
     pytest.mark.skipif(AGAINST_KAFKA, reason="it compares ours with Apache Kafka"),
 ]
+
+
+COMPARED: Counter[str] = Counter()
+"""Answers by the name of the case."""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +51,7 @@ def test_answers_are_those_of_apache_kafka(kafka: Side, ours: Side, case: Case) 
             case.run(side)
             side.end()
         compared += len(ours.seen)
+        COMPARED[case.name] += len(ours.seen)
         for found in differences(kafka, ours):
             meant = next((one for one in MEANT if one.covers(found)), None)
             if meant is None:
@@ -56,10 +62,13 @@ def test_answers_are_those_of_apache_kafka(kafka: Side, ours: Side, case: Case) 
     assert not unexpected, f"{len(unexpected)} differences:\n{told(unexpected)}"
 
 
-def test_what_is_meant_to_differ_is_told_and_does_differ(kafka: Side, ours: Side) -> None:
+def test_what_is_meant_to_differ_is_told(request: pytest.FixtureRequest) -> None:
     """Runs last: by then every case has met what it can meet."""
     page = (REPO / "docs" / "differences.md").read_text()
     assert [one.reason for one in MEANT if one.reason not in page] == []
-    print(
-        f"\n{len(MEANT)} differences from Apache Kafka are meant; they were met {sum(len(m.met) for m in MEANT)} times"
-    )
+    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:
+        met = sum(len(one.met) for one in MEANT)
+        terminal.write_line("")
+        terminal.write_line(f"{sum(COMPARED.values())} answers were compared with those of Apache Kafka")
+        terminal.write_line(f"{len(MEANT)} differences are meant, and were met {met} times")
