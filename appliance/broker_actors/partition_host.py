@@ -324,13 +324,19 @@ class PartitionHost:
             if hosted is None:
                 if mine and self._opening.begins(state.topic_id, partition.partition):
                     opening.append((state, partition))
-            elif not mine:
-                self._remove(hosted)
-            else:
-                config = config or self.topic_config(state)
+                continue
+            config = config or self.topic_config(state)
+            try:
+                if not mine:
+                    self._remove(hosted)
+                    continue
                 if hosted.config != config:
                     hosted.configure(config, self.clock.now_ms())
                 self._follow_leadership(hosted, partition)
+            except Exception as error:
+                # The others' changes stand in the same image, and come only once.
+                _log.exception("%s cannot follow its metadata", hosted.topic_partition)
+                hosted.go_offline(f"a change of its metadata could not be followed: {error}")
         return opening
 
     def _follow_leadership(self, hosted: HostedPartition, state: PartitionState) -> None:
