@@ -25,8 +25,9 @@ This page is written by `python -m appliance.base.config_documents docs` from th
 `appliance up` takes each key from the first place that names it: a flag, a variable, the file of `--config`, the
 default below. A variable is the key in capitals with underscores behind `APPLIANCE_`: `APPLIANCE_LOG_RETENTION_MS` is
 `log.retention.ms`. The file has the form of Kafka's server.properties. A key that does not exist ends the start with
-one line that names the nearest one. Kafka's `listeners` and `advertised.listeners` with one PLAINTEXT listener mean `host`
-and `port`, and `advertised.host`; [security](security.md) tells of several, and of keys for one of them alone; `log.dirs` means `data.dir` when it names one folder and no `data.dir` stands beside it.
+one line that names the nearest one. Kafka's `listeners` and `advertised.listeners` with one PLAINTEXT listener mean
+`host` and `port`, and `advertised.host`; [security](security.md) tells of several, and of keys for one of them alone;
+`log.dirs` means `data.dir` when it names one folder and no `data.dir` stands beside it.
 
 Names, types, defaults and limits are those of Apache Kafka 4.3 where Kafka has the key; [what
 differs](differences.md) has its reasons.

@@ -186,6 +186,7 @@ class Broker:
             self.remote,
             self.clock,
             self.background,
+            self.listeners.security,
             self.cleaner.mended,
         )
 

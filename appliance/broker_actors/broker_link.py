@@ -94,9 +94,7 @@ class BrokerLink:
         frame = bytearray(encode_request(request, version, 0, self.client_id))
         self.call_encoded(frame, api.response, version, timeout_ms, done)
 
-    def call_encoded(
-        self, frame: bytearray, response: type[Struct], version: int, timeout_ms: int, done: Done
-    ) -> None:
+    def call_encoded(self, frame: bytearray, response: type[Struct], version: int, timeout_ms: int, done: Done) -> None:
         """Send a request that is encoded already, with this link's client id; its correlation id is put in here."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         _CORRELATION_ID.pack_into(frame, _CORRELATION_ID_AT, self._correlation_id)

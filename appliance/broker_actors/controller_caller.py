@@ -125,9 +125,7 @@ class ControllerCaller:
             connection.close()
         try:
             client_id = f"broker-{self._line.identity.broker_id}"
-            connection = Connection(
-                *address, client_id=client_id, timeout_ms=timeout_ms, security=self._line.security
-            )
+            connection = Connection(*address, client_id=client_id, timeout_ms=timeout_ms, security=self._line.security)
             connection.versions(timeout_ms)
         except (ConnectionLost, CallTimedOut):
             self._line.try_next(address)

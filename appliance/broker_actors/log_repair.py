@@ -18,7 +18,8 @@ from appliance.base.errors import ErrorCode, KafkaError
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.broker_actors.partition_host import PartitionHost
 from appliance.client.connection import Connection
-from appliance.controller.image import MetadataImage
+from appliance.client.security import ClientSecurity
+from appliance.controller.image import BrokerState, MetadataImage
 from appliance.log.damage import DamagedRange
 from appliance.log.errors import LogWriteFailed
 from appliance.log.log_manager import LogManager, parse_folder_name
@@ -65,15 +66,17 @@ class LogRepair:
         remote: RemoteLog,
         clock: Clock,
         background: Background,
+        security: ClientSecurity,
         repaired: Callable[[HostedPartition], None],
     ) -> None:
-        """`repaired`: told of each partition of which a segment was mended."""
+        """`security`: what other brokers ask for; `repaired`: told of each partition of which a segment was mended."""
         self._partitions = partitions
         self._logs = logs
         self._image = image
         self._remote = remote
         self._clock = clock
         self._background = background
+        self._security = security
         self._repaired = repaired
         self._pauses: dict[Place, _Pause] = {}
         self._is_busy = False
@@ -165,7 +168,7 @@ class LogRepair:
             for replica in others:
                 broker = image.brokers.get(replica)
                 if replica != hosted.broker_id and broker is not None and not broker.fenced:
-                    reader = _ReplicaReader(broker.host, broker.port, topic_id, hosted.topic, partition)
+                    reader = _ReplicaReader(broker, self._security, hosted)
                     found.append((f"broker {replica}", reader.read, reader.close))
         return found
 
@@ -220,17 +223,20 @@ class LogRepair:
 class _ReplicaReader:
     """Reads committed batches of one partition from another replica, as any reader does. For one helper thread."""
 
-    def __init__(self, host: str, port: int, topic_id: uuid.UUID, topic: str, partition: int) -> None:
-        self._at = (host, port)
-        self._topic_id = topic_id
-        self._topic = topic
-        self._partition = partition
+    def __init__(self, broker: BrokerState, security: ClientSecurity, hosted: HostedPartition) -> None:
+        self._at = (broker.host, broker.port)
+        self._security = security
+        self._topic_id = hosted.topic_id
+        self._topic = hosted.topic
+        self._partition = hosted.partition
         self._connection: Connection | None = None
 
     def read(self, offset: int, end: int) -> bytes:
         """Raises: KafkaError: the answer's. OSError: no answer."""
         if self._connection is None:
-            self._connection = Connection(*self._at, client_id="log-repair", timeout_ms=CALL_TIMEOUT_MS)
+            self._connection = Connection(
+                *self._at, client_id="log-repair", timeout_ms=CALL_TIMEOUT_MS, security=self._security
+            )
         wanted = FetchPartition(partition=self._partition, fetch_offset=offset, partition_max_bytes=READ_BYTES)
         topic = FetchTopic(topic=self._topic, topic_id=self._topic_id, partitions=[wanted])
         answer = self._connection.call(

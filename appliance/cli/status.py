@@ -269,8 +269,8 @@ def _problems(cluster: ClusterMetadata, controller: dict[str, Any] | None, tieri
                 problems.append(f"broker {broker['broker_id']} is fenced")
         if controller["data_lost_partitions"]:
             problems.append(
-                f"{controller['data_lost_partitions']} partitions lost their only copy: `appliance tier restore` brings "
-                "back what the object store has"
+                f"{controller['data_lost_partitions']} partitions lost their only copy: `appliance tier restore` "
+                "brings back what the object store has"
             )
         if controller["under_min_isr_partitions"]:
             problems.append(

@@ -5,8 +5,10 @@
 - The text that comes with an offset comes back with it, up to `offset.metadata.max.bytes`.
 - Only committed offsets are shown; one that an open transaction may change is UNSTABLE_OFFSET_COMMIT to those who ask
   for stable ones (`require_stable`, KIP-447).
-OffsetCommit: v1 may say when the offset was committed · v2 to v4 may say how long to keep the offset · v7 static members · v10 topic ids, which the handler turns
-into names · OffsetFetch: v8 many groups (KIP-709), which the handler takes apart
+
+OffsetCommit: v1 may say when the offset was committed · v2 to v4 may say how long to keep the offset · v7 static
+members · v10 topic ids, which the handler turns into names · OffsetFetch: v8 many groups (KIP-709), which the handler
+takes apart
 """
 
 from __future__ import annotations

@@ -124,9 +124,7 @@ class Server:
             listener.close()
         self._listeners.clear()
 
-    def accepted(
-        self, sock: socket.socket, host: str, port: int, profile: ListenerProfile = DEFAULT_LISTENER
-    ) -> None:
+    def accepted(self, sock: socket.socket, host: str, port: int, profile: ListenerProfile = DEFAULT_LISTENER) -> None:
         """Take over a connection from a listener, unless a limit is reached."""
         of_host = self._by_ip.get(host, 0)
         if len(self.connections) >= self.limits.max_connections or of_host >= self.limits.max_connections_per_ip:
