@@ -28,7 +28,8 @@ from tests.support.replicated import ReplicatedCluster, until
 
 LEASE_S = 2.5
 """`broker.lease.ms` and its margin: what is away for longer is taken for dead."""
-OFFSET_NOT_AVAILABLE = 78
+RETRIABLE = (5, 6, 78)
+"""LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, OFFSET_NOT_AVAILABLE: ask again, when the metadata is newer."""
 PROGRESS_TIMEOUT_S = 120.0
 # Many rolls, and flushes all the time.
 TOPIC_CONFIGS = {
@@ -162,7 +163,7 @@ def read_log(bootstrap_servers: str, topic: str, partitions: int) -> list[list[b
     logs = []
     try:
         for partition in range(partitions):
-            end = _end_of(consumer, TopicPartition(topic, partition))
+            end = end_of(consumer, TopicPartition(topic, partition))
             consumer.assign([TopicPartition(topic, partition, 0)])
             logs.append(_read_to(consumer, end))
         return logs
@@ -170,15 +171,15 @@ def read_log(bootstrap_servers: str, topic: str, partitions: int) -> list[list[b
         consumer.close()
 
 
-def _end_of(consumer: Consumer, place: TopicPartition) -> int:
-    """The high watermark; a leader that has just begun may have to learn it first (KIP-207)."""
+def end_of(consumer: Consumer, place: TopicPartition) -> int:
+    """The high watermark, once a leader is known that knows it (KIP-207)."""
     ends: list[int] = []
 
     def ask() -> bool:
         try:
             ends.append(consumer.get_watermark_offsets(place, timeout=20)[1])
         except KafkaException as error:
-            if error.args[0].code() != OFFSET_NOT_AVAILABLE:
+            if error.args[0].code() not in RETRIABLE:
                 raise
         return bool(ends)
 

@@ -194,8 +194,6 @@ def add_partitions_failed(request: Request, code: ErrorCode, message: str | None
 def add_offsets(broker: Broker, request: Request) -> Struct | Pending:
     body = cast(AddOffsetsToTxnRequest, request.body)
     topic = broker.image.topics.get(OFFSETS_TOPIC)
-    if not body.group_id:
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     if topic is None or not topic.partitions:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     partition = partition_for(body.group_id, len(topic.partitions))

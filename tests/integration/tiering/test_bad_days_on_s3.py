@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from appliance.tiering.s3 import S3Store
 from appliance.tiering.verify import TierReport, verify_tier
+from tests.support.chaos import end_of
 from tests.support.fault_proxy import FaultProxy
 from tests.support.moto_server import MotoServer
 from tests.support.replicated import ReplicatedCluster, until
@@ -89,7 +90,7 @@ class Load:
 def values_of(cluster: ReplicatedCluster) -> Counter[bytes]:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "r", "log_level": 2})
     places = [TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)]
-    ends = {place.partition: consumer.get_watermark_offsets(place, timeout=30)[1] for place in places}
+    ends = {place.partition: end_of(consumer, place) for place in places}
     try:
         consumer.assign(places)
         values: Counter[bytes] = Counter()

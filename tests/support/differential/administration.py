@@ -10,6 +10,7 @@ from appliance.wire.messages.describe_client_quotas import ComponentData, Descri
 from appliance.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from appliance.wire.messages.list_config_resources import ListConfigResourcesRequest
 from appliance.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.support.compat import wait_until
 from tests.support.differential.configs import CLIENT_METRICS, GROUP, SET, TOPIC, incremental
 from tests.support.differential.sides import Side, case
 
@@ -85,6 +86,8 @@ def list_config_resources(side: Side) -> None:
     side.new_topic("t")
     side.set_up(incremental(GROUP, side.named("g"), ("consumer.session.timeout.ms", SET, "50000")))
     side.set_up(incremental(CLIENT_METRICS, side.named("m"), ("interval.ms", SET, "60000")))
+    # What was committed just now may not have come to the broker that is asked.
+    wait_until(lambda: side.prefix in str(side.set_up(ListConfigResourcesRequest(), side.version)))
 
     def ask(label: str, *kinds: int) -> None:
         answer = side.set_up(ListConfigResourcesRequest(resource_types=list(kinds)), side.version)

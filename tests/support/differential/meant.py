@@ -82,10 +82,6 @@ MEANT: list[Meant] = [
         "UpdateFeatures says no text where there is no error; Kafka says `NONE`.",
     ),
     Meant(
-        r"ADD_OFFSETS_TO_TXN no group error_code",
-        "AddOffsetsToTxn without the name of a group is INVALID_GROUP_ID; Kafka takes it.",
-    ),
-    Meant(
         r"LIST_TRANSACTIONS that run .*",
         "ListTransactions by duration names those that run; Kafka adds those that have not begun.",
     ),
