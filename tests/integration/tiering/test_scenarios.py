@@ -219,6 +219,9 @@ def test_disabling_keeps_or_drops_what_is_in_the_tier_as_the_topic_says(cluster:
     servers, store = cluster.bootstrap_servers, store_of(cluster)
     create(servers, "disabling")
     fill(servers, "disabling")
+    folder = cluster.data_dir(1) / "disabling-0"
+    # What is in both would stay in the tier until it leaves the disk.
+    until(lambda: len(list(folder.glob("*.log"))) == 1, "all closed segments to leave the disk")
     local = left_the_disk(servers, "disabling")
     alter(servers, "disabling", remote_log_copy_disable="true", local_retention_bytes="-2", local_retention_ms="-2")
     tiered = report_of(store, "disabling").end_offset
