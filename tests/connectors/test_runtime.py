@@ -155,7 +155,8 @@ def test_a_killed_task_goes_on_and_nothing_is_lost(
     os.kill(children[0].pid, signal.SIGKILL)
     assert worker.task("killed")["records"] < 60_000, "the kill came too late to show anything"
     eventually("the last line", lambda: values(worker.client, "killed")[-1:] == [lines[-1]])
-    assert len(children) == 2
+    # The last line may have been written by the one that was killed.
+    eventually("a second life", lambda: len(children) == 2)
     got = values(worker.client, "killed")
     # At least once: what was written and not yet committed at the kill comes again, at most one batch of it.
     assert sorted(set(got)) == sorted(lines)

@@ -188,7 +188,14 @@ class LineOfABroker:
     """A broker that holds a listener and a `ControllerChannel`, and nothing else. Its loop is a thread."""
 
     def __init__(
-        self, broker_id: int, controllers: list[str], data_dir: Path, *, rack: str | None = None, **properties: str
+        self,
+        broker_id: int,
+        controllers: list[str],
+        data_dir: Path,
+        *,
+        rack: str | None = None,
+        applies: bool = True,
+        **properties: str,
     ) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self.broker_id = broker_id
@@ -198,7 +205,7 @@ class LineOfABroker:
         self.may_stop = threading.Event()
         self.stalled = False
         """While set, the loop does not tick."""
-        self.applies = True
+        self.applies = applies
         """While not, images come and are never in force."""
         self._clock = SystemClock()
         self._listener = socket.create_server(("127.0.0.1", 0))

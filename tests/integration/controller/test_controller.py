@@ -45,9 +45,11 @@ def controller(tmp_path: Path, ending: ExitStack) -> Controller:
 def broker(tmp_path: Path, ending: ExitStack) -> Broker:
     """Starts the line of a broker, with a data directory by its id."""
 
-    def start(broker_id: int, *controllers: Any, wait: bool = True, **options: str) -> LineOfABroker:
+    def start(
+        broker_id: int, *controllers: Any, wait: bool = True, applies: bool = True, **options: str
+    ) -> LineOfABroker:
         addresses = [controller.address for controller in controllers]
-        made = LineOfABroker(broker_id, addresses, tmp_path / f"broker-{broker_id}", **options)
+        made = LineOfABroker(broker_id, addresses, tmp_path / f"broker-{broker_id}", applies=applies, **options)
         ending.callback(made.die)
         if wait:
             wait_for(made.is_unfenced, f"broker {broker_id} is unfenced")
@@ -315,8 +317,7 @@ def test_only_what_is_in_force_on_a_brokers_loop_is_told_to_the_controller(
 ) -> None:
     active = controller()
     active.wait_until_active()
-    one, two = broker(1, active), broker(2, active, wait=False)
-    two.applies = False
+    one, two = broker(1, active), broker(2, active, wait=False, applies=False)
     wait_for(lambda: two.images and two.epoch >= 0, "it has seen its registration")
     assert one.create_topic("t") == ErrorCode.NONE
     wait_for(lambda: "t" in two.image.topics, "images come to it all the same")
