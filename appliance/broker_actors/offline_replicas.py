@@ -66,7 +66,7 @@ class OfflineReplicas:
         found = []
         for topic_id, index in dict.fromkeys([*out, *partitions.directories.unavailable, *partitions.directories.lost]):
             state = partitions.image.partition_by_id(topic_id, index)
-            if state is not None and broker_id in state.isr and others_have_it(state, broker_id):
+            if state is not None and broker_id in (*state.isr, *state.elr) and others_have_it(state, broker_id):
                 found.append((topic_id, index))
         return found
 

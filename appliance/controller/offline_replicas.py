@@ -35,7 +35,8 @@ def replicas_offline(request: ReplicasOfflineRequest, image: MetadataImage, rule
         topic = image.topics_by_id.get(named.topic_id)
         for index in dict.fromkeys(named.partitions) if topic is not None else ():
             partition = image.partition_by_id(named.topic_id, index)
-            if topic is None or partition is None or broker_id not in partition.isr:
+            # In the ELR, too: nobody may elect it for a log that is not there.
+            if topic is None or partition is None or broker_id not in (*partition.isr, *partition.elr):
                 continue
             isr, elr = (tuple(b for b in members if b != broker_id) for members in (partition.isr, partition.elr))
             if not isr:
