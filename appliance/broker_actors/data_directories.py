@@ -89,13 +89,14 @@ class DataDirectories:
         return [(topic_id, at.partition) for at, topic_id in logs.not_found.items() if at not in logs.logs]
 
     def check_lost(self, topic_partition: TopicPartition, topic_id: uuid.UUID, state: PartitionState, me: int) -> None:
-        """Before a log is opened: one that is gone is begun anew only when nobody takes it for one that is in sync.
+        """Before a log is opened: one that is gone is begun anew only when nobody takes it for one that is in sync, or
+        that may be elected.
 
         Any thread. Raises LogUnavailable.
         """
         logs = self._logs
         is_gone = logs.not_found.get(topic_partition) == topic_id and topic_partition not in logs.logs
-        if is_gone and me in state.isr and others_have_it(state, me):
+        if is_gone and me in (*state.isr, *state.elr) and others_have_it(state, me):
             raise LogUnavailable(f"the log of {topic_partition} is gone, and this broker has to leave its ISR first")
 
     def could_not_open(self, topic_partition: TopicPartition, topic_id: uuid.UUID, error: Exception) -> bool:

@@ -66,24 +66,29 @@ def test_a_log_that_is_gone_is_copied_again_and_never_led_from(cluster: Replicat
     assert b"kept 0" in log and b"kept 9" in log
 
 
+@pytest.mark.parametrize("died", [0, 1], ids=["first", "second, still eligible"])
 def test_a_log_that_is_gone_is_not_begun_anew_when_its_broker_comes_first_after_all_were_gone(
-    cluster: ReplicatedCluster,
+    cluster: ReplicatedCluster, died: int
 ) -> None:
-    cluster.create("first", **{"min.insync.replicas": "2"})
-    produce(cluster, "first", [b"kept %d" % number for number in range(10)])
-    cluster.wait_for_isr("first", *BROKERS)
+    topic = f"first-{died}"
+    cluster.create(topic, **{"min.insync.replicas": "2"})
+    produce(cluster, topic, [b"kept %d" % number for number in range(10)])
+    cluster.wait_for_isr(topic, *BROKERS)
     victim, *others = BROKERS
-    for broker_id in BROKERS:
+    order = [*others[:died], victim, *others[died:]]
+    for number, broker_id in enumerate(order):
         cluster.kill(broker_id)
-    shutil.rmtree(cluster.folder / f"broker-{victim}" / "first-0")
+        if order[number + 1 :]:
+            cluster.wait_for_isr(topic, *order[number + 1 :])
+    shutil.rmtree(cluster.folder / f"broker-{victim}" / f"{topic}-0")
     cluster.start(victim)
     # It serves what it has, and this partition is led by nobody until somebody comes who has it.
-    until(lambda: (state := cluster.state("first")) is not None and state.isrs, "Metadata of a broker that is alone")
-    state = cluster.state("first")
+    until(lambda: (state := cluster.state(topic)) is not None and state.isrs, "Metadata of a broker that is alone")
+    state = cluster.state(topic)
     assert state.leader == -1 and victim not in state.isrs
     for broker_id in others:
         cluster.start(broker_id)
-    cluster.wait_for_isr("first", *BROKERS)
-    until(lambda: len(logs_of(cluster, "first")) == 1, "the logs to be the same")
-    (log,) = logs_of(cluster, "first")
+    cluster.wait_for_isr(topic, *BROKERS)
+    until(lambda: len(logs_of(cluster, topic)) == 1, "the logs to be the same")
+    (log,) = logs_of(cluster, topic)
     assert b"kept 0" in log and b"kept 9" in log

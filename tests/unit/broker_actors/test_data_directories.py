@@ -188,6 +188,20 @@ def test_a_directory_that_is_too_full_for_indexes_does_not_keep_others_from_thei
     assert world.partition(0).log.recovery_point == 3
 
 
+@pytest.mark.parametrize("isr, elr", [((2, ME), ()), ((2,), (ME,))], ids=["in sync", "eligible"])
+def test_a_log_that_is_gone_is_begun_anew_when_nobody_would_elect_it_for_what_it_had(
+    tmp_path: Path, isr: tuple[int, ...], elr: tuple[int, ...]
+) -> None:
+    delta = MetadataDelta(MetadataImage())
+    state = PartitionState(0, 2, 0, 0, (ME, 2), isr, elr)
+    delta.apply_commit(1, [TopicCreated("t", TOPIC_ID), PartitionChanged(TOPIC_ID, state)])
+    world = World(tmp_path, delta.build())
+    assert world.host.get("t", 0) is None and world.host.directories.lost == [(TOPIC_ID, 0)]
+    world.commit(PartitionChanged(TOPIC_ID, PartitionState(0, 2, 0, 1, (ME, 2), (2,))))
+    assert world.partition(0).log.log_end_offset == 0 and world.host.directories.lost == []
+    world.end()
+
+
 def test_a_full_directory_refuses_writes_for_its_own_partitions_and_takes_them_again(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.create()

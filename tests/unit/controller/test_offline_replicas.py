@@ -86,3 +86,8 @@ def test_who_was_alone_in_sync_gives_way_to_those_who_may_be_elected() -> None:
     _, image = tell(with_partitions((1,), elr=(2, 3)), 0)
     leader, _, isr, elr = row(image)
     assert leader == 2 and isr == (2, 3) and elr == (), "they have all that was acknowledged"
+
+
+def test_who_might_have_been_elected_may_not_be_any_more() -> None:
+    _, image = tell(with_partitions((3,), elr=(1, 2)), 0)
+    assert row(image) == (3, 5, (3,), (2,))
