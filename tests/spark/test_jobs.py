@@ -21,21 +21,12 @@ from spark.jobs.common import read_batch, read_stream
 from spark.jobs.load_plan import LoadFolder, LoadRange, tasks_of
 from spark.options import parse_options
 from spark.plan import DataLoss
-from spark.session import spark_session
 from tests.support.broker import running_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
 
 MINUTE_MS = 60_000
 START_MS = 28_000_000 * MINUTE_MS
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    session = spark_session("jobs", cores="2, 3", spark__driver__extraJavaOptions=options)
-    yield session
-    session.stop()
 
 
 @dataclass

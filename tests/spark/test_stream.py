@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,7 +23,6 @@ from appliance.records.builder import build_batch
 from spark.options import OptionError, SourceOptions
 from spark.planning import plan_batch
 from spark.reading import read_split
-from spark.session import spark_session
 from spark.sink_options import SinkOptions, parse_sink_options
 from spark.sink_task import Row, write_at_least_once, write_exactly_once
 from tests.support.broker import running_cluster
@@ -29,15 +30,6 @@ from tests.support.broker import running_cluster
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
 
 PARTITIONS = 2
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    # A task may fail twice: local mode gives up at the first failure otherwise.
-    session = spark_session("streams", cores="2, 3", spark__driver__extraJavaOptions=options)
-    yield session
-    session.stop()
 
 
 @dataclass
@@ -79,11 +71,16 @@ class Cluster:
         assert query.awaitTermination(120), "the query does not end"
         return query
 
-    def values(self, topic: str, committed: bool = True) -> list[int]:
+    def rows(self, topic: str, columns: tuple[str, ...], committed: bool = False) -> list[dict[str, Any]]:
+        """What the topic has on both tiers."""
         options = SourceOptions(self.servers, subscribe=(topic,), read_committed=committed)
-        splits = plan_batch(options).splits
-        values = [v for split in splits for rows in read_split(options, ("value",), split) for v in rows["value"]]
-        return sorted(int(value.as_py()) for value in values)
+        plan = plan_batch(options)
+        options = dataclasses.replace(options, object_store=plan.object_store)
+        batches = [rows for split in plan.splits for rows in read_split(options, columns, split)]
+        return [row for rows in batches for row in rows.to_pylist()]
+
+    def values(self, topic: str, committed: bool = True) -> list[int]:
+        return sorted(int(row["value"]) for row in self.rows(topic, ("value",), committed))
 
 
 @pytest.fixture(scope="module")
@@ -162,15 +159,8 @@ def test_batches_are_written_with_keys_headers_and_their_partitions(cluster: Clu
     assert rows_of_topic(cluster, target, columns) == rows_of_topic(cluster, source, columns)
 
 
-def rows_of_topic(cluster: Cluster, topic: str, columns: tuple[str, ...]) -> list[dict[str, object]]:
-    options = SourceOptions(cluster.servers, subscribe=(topic,))
-    found = [
-        row
-        for split in plan_batch(options).splits
-        for rows in read_split(options, columns, split)
-        for row in rows.to_pylist()
-    ]
-    return sorted(found, key=lambda row: bytes(row["key"]))
+def rows_of_topic(cluster: Cluster, topic: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    return sorted(cluster.rows(topic, columns), key=lambda row: bytes(row["key"]))
 
 
 def rows(start: int, end: int, topic: str) -> Iterator[Row]:
@@ -207,18 +197,8 @@ def test_at_least_once_sends_rows_without_keys_to_all_partitions(cluster: Cluste
     options = SinkOptions(cluster.servers, topic=target, batch_bytes=200)
     keyless = ((target, None, (n, None, b"%d" % n, ())) for n in range(100))
     assert write_at_least_once(options, keyless) == 100
-    assert {row["partition"] for row in rows_with_partitions(cluster, target)} == {0, 1}
+    assert {row["partition"] for row in cluster.rows(target, ("partition",))} == {0, 1}
     assert cluster.values(target) == list(range(100))
-
-
-def rows_with_partitions(cluster: Cluster, topic: str) -> list[dict[str, object]]:
-    options = SourceOptions(cluster.servers, subscribe=(topic,))
-    return [
-        row
-        for split in plan_batch(options).splits
-        for rows in read_split(options, ("partition",), split)
-        for row in rows.to_pylist()
-    ]
 
 
 def test_what_is_wrong_with_a_sink_is_named(cluster: Cluster) -> None:
