@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import cast
+from functools import partial
+from typing import TypeVar, cast
 
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import ZERO_UUID
@@ -19,6 +20,7 @@ from appliance.server.topic_waits import when_topics_are_gone, when_topics_are_t
 from appliance.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 from appliance.wire.messages.create_topics import (
@@ -35,23 +37,20 @@ CREATE_STRICTLY_SINCE, DELETE_STRICTLY_SINCE, CREATE_PARTITIONS_STRICTLY_SINCE =
 """Clients of these versions know THROTTLING_QUOTA_EXCEEDED (KIP-599); older ones get their change, and wait."""
 TOO_MANY_CHANGES = "the quota for changes of topics and partitions is used up for now"
 
+T = TypeVar("T")
+
 
 def create(broker: Broker, request: Request) -> Pending:
     body = cast(CreateTopicsRequest, request.body)
-
     refused: list[CreatableTopicResult] = []
-    mutations = None if body.validate_only else broker.quotas.mutations_of(request)
-    if mutations is not None:
+    if not body.validate_only:
         strictly = request.api_version >= CREATE_STRICTLY_SINCE
-        wanted, body.topics = body.topics, []
-        for topic in wanted:
-            if mutations.allows(_partitions_of(broker, topic), strictly=strictly):
-                body.topics.append(topic)
-            else:
-                row = CreatableTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-                row.error_message = TOO_MANY_CHANGES
-                refused.append(row)
-        mutations.tell(request)
+        refused = [
+            CreatableTopicResult(
+                name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, error_message=TOO_MANY_CHANGES
+            )
+            for topic in _over_the_quota(broker, request, body.topics, partial(_partitions_of, broker), strictly)
+        ]
 
     def then(response: Struct, answer: Callable[[], None]) -> None:
         topics = cast(CreateTopicsResponse, response).topics
@@ -75,7 +74,7 @@ def delete(broker: Broker, request: Request) -> Pending | DeleteTopicsResponse:
         code = ErrorCode.TOPIC_DELETION_DISABLED if request.api_version >= 3 else ErrorCode.INVALID_REQUEST
         return delete_failed(request, code, None)
 
-    refused = _over_the_quota(broker, request, body)
+    refused = _too_many_deletions(broker, request, body)
 
     def then(response: Struct, answer: Callable[[], None]) -> None:
         results = cast(DeleteTopicsResponse, response).responses
@@ -94,25 +93,39 @@ def _partitions_of(broker: Broker, topic: CreatableTopic) -> int:
     return topic.num_partitions if topic.num_partitions > 0 else int(broker.config.get("num.partitions"))
 
 
-def _over_the_quota(broker: Broker, request: Request, body: DeleteTopicsRequest) -> list[DeletableTopicResult]:
-    """Take topics out of the request that the client's quota does not let through now."""
-    mutations = broker.quotas.mutations_of(request)
+def _too_many_deletions(broker: Broker, request: Request, body: DeleteTopicsRequest) -> list[DeletableTopicResult]:
+    image, strictly = broker.image, request.api_version >= DELETE_STRICTLY_SINCE
+
+    def partitions_of(name: str | None, topic_id: uuid.UUID = ZERO_UUID) -> int:
+        state = image.topics_by_id.get(topic_id) if name is None else image.topics.get(name)
+        return 0 if state is None else len(state.partitions)
+
+    # One of the lists is empty, by the version.
+    topics = _over_the_quota(broker, request, body.topics, lambda row: partitions_of(row.name, row.topic_id), strictly)
+    names = _over_the_quota(broker, request, body.topic_names, partitions_of, strictly)
+    return [
+        DeletableTopicResult(
+            name=name,
+            topic_id=topic_id,
+            error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+            error_message=TOO_MANY_CHANGES,
+        )
+        for name, topic_id in [*((row.name, row.topic_id) for row in topics), *((name, ZERO_UUID) for name in names)]
+    ]
+
+
+def _over_the_quota(
+    broker: Broker, request: Request, wanted: list[T], partitions_of: Callable[[T], int], strictly: bool
+) -> list[T]:
+    """Take out of the request what the client's quota does not let through now, and return it."""
+    mutations = broker.quotas.mutations_of(request) if wanted else None
     if mutations is None:
         return []
-    strictly = request.api_version >= DELETE_STRICTLY_SINCE
-    refused: list[DeletableTopicResult] = []
-
-    def allows(name: str | None, topic_id: uuid.UUID) -> bool:
-        state = broker.image.topics_by_id.get(topic_id) if name is None else broker.image.topics.get(name)
-        if mutations.allows(0 if state is None else len(state.partitions), strictly=strictly):
-            return True
-        row = DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-        row.error_message = TOO_MANY_CHANGES
-        refused.append(row)
-        return False
-
-    body.topics = [topic for topic in body.topics if allows(topic.name, topic.topic_id)]
-    body.topic_names = [name for name in body.topic_names if allows(name, ZERO_UUID)]
+    allowed: list[T] = []
+    refused: list[T] = []
+    for each in wanted:
+        (allowed if mutations.allows(partitions_of(each), strictly=strictly) else refused).append(each)
+    wanted[:] = allowed
     mutations.tell(request)
     return refused
 
@@ -135,20 +148,19 @@ def delete_failed(request: Request, code: ErrorCode, message: str | None) -> Del
 def create_partitions(broker: Broker, request: Request) -> Pending:
     body = cast(CreatePartitionsRequest, request.body)
     refused: list[CreatePartitionsTopicResult] = []
-    mutations = None if body.validate_only else broker.quotas.mutations_of(request)
-    if mutations is not None:
+
+    def added(topic: CreatePartitionsTopic) -> int:
+        state = broker.image.topics.get(topic.name)
+        return max(0, topic.count - len(state.partitions)) if state is not None else 0
+
+    if not body.validate_only:
         strictly = request.api_version >= CREATE_PARTITIONS_STRICTLY_SINCE
-        wanted, body.topics = body.topics, []
-        for topic in wanted:
-            state = broker.image.topics.get(topic.name)
-            added = max(0, topic.count - len(state.partitions)) if state is not None else 0
-            if mutations.allows(added, strictly=strictly):
-                body.topics.append(topic)
-            else:
-                row = CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-                row.error_message = TOO_MANY_CHANGES
-                refused.append(row)
-        mutations.tell(request)
+        refused = [
+            CreatePartitionsTopicResult(
+                name=topic.name, error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, error_message=TOO_MANY_CHANGES
+            )
+            for topic in _over_the_quota(broker, request, body.topics, added, strictly)
+        ]
 
     def then(response: Struct, answer: Callable[[], None]) -> None:
         cast(CreatePartitionsResponse, response).results += refused
