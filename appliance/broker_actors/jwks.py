@@ -7,7 +7,6 @@ and its client tries again.
 from __future__ import annotations
 
 import logging
-import urllib.request
 
 from appliance.base.background import Background
 from appliance.base.clock import Clock
@@ -75,6 +74,9 @@ class KeyStore:
 
 def fetch_keys(url: str) -> Keys:
     """Blocks. Raises: OSError, ValueError."""
+    # Here and not above: a broker without tokens need not wait for this import.
+    import urllib.request
+
     with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer:
         data = answer.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:

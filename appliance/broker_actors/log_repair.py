@@ -143,6 +143,9 @@ class LogRepair:
 
         def mended(result: tuple[CleanedSegment, str] | Exception) -> None:
             segment.release()
+            if self._closed:
+                # The next start removes what was written.
+                return
             if isinstance(result, Exception):
                 self._is_busy = False
                 self._pause(segment, hosted, str(result))
@@ -184,6 +187,9 @@ class LogRepair:
             self._is_busy = False
 
         def prepared(result: Exception | None) -> None:
+            if self._closed:
+                # The next start brings it to its end.
+                return
             if result is None and is_here() and log.replace(replacement):
                 self._background.run(lambda: replacement.finish(self._clock.now_ms()), finished)
                 return

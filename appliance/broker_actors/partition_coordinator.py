@@ -8,6 +8,7 @@ called on the loop's thread.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -69,7 +70,7 @@ class CoordinatorHost(Protocol):
         """Bounds of the coordinator of this partition."""
 
 
-class PartitionCoordinator(Generic[M, R, S]):
+class PartitionCoordinator(ABC, Generic[M, R, S]):
     """From the beginning of this broker's leadership of the partition to its end."""
 
     def __init__(self, host: CoordinatorHost, hosted: InternalPartition) -> None:
@@ -90,21 +91,21 @@ class PartitionCoordinator(Generic[M, R, S]):
 
     # What each kind of coordinator says itself
 
+    @abstractmethod
     def _read(self) -> tuple[S, LoadSummary]:
         """Read the stored state from the log. Runs in a helper thread."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _begin(self, stored: S) -> M:
         """The machine over this state."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _refuse(self, call: Call, error: ErrorCode) -> Struct:
         """The answer to `call` that says nothing but `error`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _first_effects(self, machine: M, now: Moment) -> list[Effect[R]]:
         """The state is loaded."""
-        raise NotImplementedError
 
     def _back_in_service(self, machine: M, now: Moment) -> list[Effect[R]]:
         """This broker may serve again, after nobody could reach it for a while."""
