@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from appliance.base.errors import UserError
 from appliance.cli.main import app
-from tests.support.broker import QUICK, RunningCluster, start_controller
+from tests.support.broker import RunningCluster, running_cluster
 
 TIERING = {
     "tiering.task.interval.ms": "50",
@@ -30,16 +30,8 @@ def cluster_over(folder: Path, store: Path, brokers: int, properties: Mapping[st
     if not (folder / "object-store").exists():
         store.mkdir(exist_ok=True)
         (folder / "object-store").symlink_to(store)
-    everything = {**QUICK, **TIERING, **properties}
-    cluster = RunningCluster(folder, everything, start_controller(folder, everything))
-    try:
-        for broker_id in range(1, brokers + 1):
-            cluster.start_broker(broker_id)
-        for broker in cluster.brokers.values():
-            broker.wait_until_ready()
+    with running_cluster(folder, brokers, {**TIERING, **properties}) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 def lose_disks(folder: Path) -> None:

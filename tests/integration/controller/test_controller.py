@@ -125,6 +125,22 @@ def test_without_the_note_in_its_directory_a_new_process_waits_for_the_old_ones_
     assert again.epoch > line.epoch
 
 
+def test_under_a_new_controller_a_process_without_the_note_is_let_in_when_the_old_one_is_seen_to_be_gone(
+    controller: Controller, broker: Broker, tmp_path: Path
+) -> None:
+    # Nobody could wait for the end of this lease; and the new controller never hears a heartbeat end.
+    timers = {"broker_lease_ms": "600000"}
+    active = controller(**timers)
+    active.wait_until_active()
+    line = broker(1, active, **timers)
+    active.close()
+    line.die()
+    (tmp_path / "broker-1" / "broker-epoch").unlink()
+    later = controller(port=active.port, **timers)
+    later.wait_until_active()
+    assert broker(1, later, **timers).epoch > line.epoch
+
+
 def test_the_end_of_a_process_is_seen_at_once(controller: Controller, broker: Broker) -> None:
     active = controller()
     active.wait_until_active()
