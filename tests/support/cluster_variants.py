@@ -15,14 +15,13 @@ from appliance.controller.liveness import BrokerLiveness
 from appliance.controller.records import NO_LEADER, PartitionState
 from appliance.partition.follower import FetchPosition, PartitionFollower
 from appliance.partition.leader import PartitionLeader
-from appliance.server.handlers import log_ends
 from tests.support.replication_world import OnlyCommittedIsr
 
 Patch = Callable[[str, Any], None]
 """Puts something else in the place of a dotted name."""
 
 _decided, _late, _followed = isr._decided, BrokerLiveness.late, ReplicaManager.followed
-_earlier, _longest, _end_of = Outcome._earlier_leaders, Outcome._longest, log_ends._end_of
+_earlier, _longest = Outcome._earlier_leaders, Outcome._longest
 
 
 def high_watermark_over_the_committed_isr(patch: Patch) -> None:
@@ -100,13 +99,3 @@ def first_that_lives_instead_of_the_longest(patch: Patch) -> None:
         return next(iter(able), NO_LEADER) if _longest(self, topic, before, able, by_operator=by_operator) >= 0 else -1
 
     patch("appliance.controller.elections.Outcome._longest", first)
-
-
-def log_ends_told_before_the_leader_is_known_to_be_gone(patch: Patch) -> None:
-    def end_of(broker: Any, topic_id: Any, wanted: Any) -> tuple[int, int]:
-        hosted = broker.partitions.get_by_id(topic_id, wanted.partition)
-        if hosted is not None:
-            wanted.leader_epoch = hosted.leader_epoch
-        return _end_of(broker, topic_id, wanted)
-
-    patch("appliance.server.handlers.log_ends._end_of", end_of)

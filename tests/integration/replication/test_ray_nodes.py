@@ -1,4 +1,4 @@
-"""Real brokers on a Ray cluster of three nodes under load: kills, pauses, a lost node, a lost head.
+"""Real brokers on a Ray cluster of three nodes (`make soak`: five) under load: kills, pauses, a lost node, a lost head.
 
 Ray's head keeps its state in RocksDB, as terraform/ sets it, so that it can come back. One appliance for all tests, in
 their order.
@@ -31,11 +31,12 @@ from tests.support.status import status_of
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 TOPICS = ["ray-idempotent", "ray-plain", "ray-third"]
+REPLICAS = 3
 PROBLEM_TIMEOUT_S = 150.0
 
 
 class Nodes:
-    """Three raylets beside the head's."""
+    """Raylets beside the head's."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -57,11 +58,12 @@ class Nodes:
 class Cluster:
     """The appliance on these nodes, as its operator sees it."""
 
-    def __init__(self, running: RunningAppliance, nodes: Nodes, folder: Path) -> None:
+    def __init__(self, running: RunningAppliance, nodes: Nodes, count: int, folder: Path) -> None:
         self.running, self.nodes, self.folder = running, nodes, folder
+        self.names = [f"node-{number}" for number in range(1, count + 1)]
         self.bootstrap = str(running.ready(120)["bootstrap_servers"])
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
-        topics = [NewTopic(topic, PARTITIONS, 3, config=TOPIC_CONFIGS) for topic in TOPICS]
+        topics = [NewTopic(topic, PARTITIONS, REPLICAS, config=TOPIC_CONFIGS) for topic in TOPICS]
         for made in admin.create_topics(topics).values():
             made.result(30)
 
@@ -97,8 +99,9 @@ def _has_open(process: Path, folder: Path) -> bool:
         return False
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=[3, pytest.param(5, marks=pytest.mark.soak)], ids="{} nodes".format)
+def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    count: int = request.param
     folder = tmp_path_factory.mktemp("nodes")
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
@@ -113,7 +116,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
         }
         with subprocess.Popen(
-            [sys.executable, "-m", "tests.support.ray_nodes", "1", "1", "1"],
+            [sys.executable, "-m", "tests.support.ray_nodes", *["1"] * count],
             cwd=REPO,
             env={**python_environment(), **environment},
             stdin=subprocess.PIPE,
@@ -122,10 +125,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             text=True,
         ) as process:
             nodes = Nodes(process)
-            flags = ["--runtime", "ray", "--ray-address", nodes.address, "--brokers", "3", "--services", "none"]
+            flags = ["--runtime", "ray", "--ray-address", nodes.address, "--brokers", str(count), "--services", "none"]
             flags += ["--object-store", f"s3://{moto.bucket()}/appliance"]
             with RunningAppliance(folder, *flags, module=REAL, environment=environment) as running:
-                yield Cluster(running, nodes, folder)
+                yield Cluster(running, nodes, count, folder)
                 running.process.send_signal(signal.SIGTERM)
                 running.exit_code()
             process.communicate()
@@ -147,9 +150,10 @@ def loads(cluster: Cluster) -> Iterator[list[Load]]:
 def test_brokers_and_their_replicas_are_spread_over_the_nodes(cluster: Cluster, loads: list[Load]) -> None:
     cluster.wait_until_well()
     status = cluster.status()
-    assert sorted(row["rack"] for row in status["brokers"]) == ["node-1", "node-2", "node-3"]
-    assert sorted(row["node"] for row in status["controller"]["brokers"]) == ["node-1", "node-2", "node-3"]
-    assert {row["replicas"] for row in status["brokers"]} == {PARTITIONS * len(TOPICS)}
+    assert sorted(row["rack"] for row in status["brokers"]) == cluster.names
+    assert sorted(row["node"] for row in status["controller"]["brokers"]) == cluster.names
+    each, left = divmod(PARTITIONS * len(TOPICS) * REPLICAS, len(cluster.names))
+    assert {row["replicas"] for row in status["brokers"]} == {each, each + bool(left)}
 
 
 def test_killed_and_paused_leaders_cost_no_record(cluster: Cluster, loads: list[Load]) -> None:
