@@ -180,9 +180,13 @@ def config_names(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name.replace("_", "."): value for name, value in options.items()}
 
 
-def wait_until(condition: Callable[[], object], doing: Callable[[], object] = lambda: time.sleep(0.02)) -> None:
+def wait_until(
+    condition: Callable[[], object],
+    doing: Callable[[], object] = lambda: time.sleep(0.02),
+    patience_s: float = PATIENCE_S,
+) -> None:
     """Repeat `doing` until the condition holds; fails when it does not come."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, "this does not happen"
         doing()
