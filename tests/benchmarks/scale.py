@@ -36,7 +36,8 @@ from tests.benchmarks.scale_client import (
     produce_to_all,
 )
 from tests.benchmarks.servers import cpu_seconds_of, memory_bytes_of, open_files_of, tree_of
-from tests.support.kafka_peer import KafkaPeer, die_with_parent, free_port
+from tests.support.kafka_peer import KafkaPeer, die_with_parent
+from tests.support.ports import free_port
 from tests.support.repo import REPO
 from tests.support.running import python_environment
 

@@ -8,7 +8,6 @@ import os
 import selectors
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.support.kafka_peer import KafkaPeer, die_with_parent
+from tests.support.ports import free_port
 from tests.support.repo import REPO
 
 READY_TIMEOUT_S = 60
@@ -69,13 +69,6 @@ def tree_of(pid: int) -> list[int]:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
             queue.extend(map(int, task.read_text().split()))
     return found
-
-
-def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
 
 
 class BenchmarkedServer(ABC):

@@ -20,11 +20,12 @@ from typing import Any
 from appliance.base.processes import BrokerSettings, ControllerSettings
 from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
 from appliance.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.benchmarks.servers import BenchmarkedServer, cpu_seconds_of, free_port, memory_bytes_of
+from tests.benchmarks.servers import BenchmarkedServer, cpu_seconds_of, memory_bytes_of
 from tests.support.broker_process import PartProcess
 from tests.support.fault_proxy import FaultProxy
 from tests.support.kafka_peer import KafkaPeer, brokers_in_metadata
 from tests.support.moto_server import CREDENTIALS, MotoServer
+from tests.support.ports import free_port
 
 NODES = (1, 2, 3)
 HOST = "127.0.0.1"

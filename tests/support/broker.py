@@ -18,6 +18,7 @@ from typing import Any
 from appliance.base.processes import BrokerSettings, ControllerSettings, ProcessHandle
 from appliance.broker_actors.broker import run_broker
 from appliance.broker_actors.controller import run_controller
+from tests.support.ports import free_port
 
 READY_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 20
@@ -99,7 +100,7 @@ class RunningCluster:
         return BrokerSettings(
             broker_id=broker_id,
             host="127.0.0.1",
-            port=port,
+            port=port or free_port(),
             advertised_host="127.0.0.1",
             data_dir=self.data_dir(broker_id),
             controllers=[self.controller.address],
@@ -125,7 +126,7 @@ def start_controller(
 ) -> RunningPart:
     store = folder / "object-store"
     store.mkdir(parents=True, exist_ok=True)
-    settings = ControllerSettings(controller_id, "127.0.0.1", port, store.as_uri(), dict(properties))
+    settings = ControllerSettings(controller_id, "127.0.0.1", port or free_port(), store.as_uri(), dict(properties))
     controller = RunningPart(run_controller, settings, f"controller-{controller_id}")
     controller.wait_until_ready()
     return controller

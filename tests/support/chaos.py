@@ -17,13 +17,13 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from appliance.base.processes import BrokerSettings, ControllerSettings
-from appliance.broker_actors.ports import free_port
 from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
 from appliance.wire.messages.internal_metadata import ControllerStatusRequest
 from tests.support.broker import QUICK
 from tests.support.broker_process import PartProcess
 from tests.support.links import CONTROLLERS, Links
 from tests.support.loads import Confluent, KafkaPython, Load, check
+from tests.support.ports import free_port
 from tests.support.replicated import ReplicatedCluster, until
 
 LEASE_S = 2.5
@@ -53,8 +53,7 @@ class ChaosCluster(ReplicatedCluster):
         self.store = store or (folder / "object-store").as_uri()
         self.links = Links()
         self.links.__enter__()
-        taken: set[int] = set()
-        self.controller_ports = {number: free_port("127.0.0.1", taken) for number in (1, 2)}
+        self.controller_ports = {number: free_port() for number in (1, 2)}
         self.controllers: dict[int, PartProcess] = {}
         for number, port in self.controller_ports.items():
             self.begin_controller(number)
@@ -63,7 +62,7 @@ class ChaosCluster(ReplicatedCluster):
                 self.controllers[1].wait_until_ready()
         self.brokers = {}
         self._paused = set()
-        self.ports = {broker_id: free_port("127.0.0.1", taken) for broker_id in range(1, brokers + 1)}
+        self.ports = {broker_id: free_port() for broker_id in range(1, brokers + 1)}
         for broker_id in self.ports:
             self.begin(broker_id)
         for broker in self.brokers.values():

@@ -28,6 +28,7 @@ from appliance.controller.records import Listener
 from appliance.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from appliance.wire.messages.internal_metadata import ControllerStatusRequest, ControllerStatusResponse
 from appliance.wire.schema import Request, Struct
+from tests.support.ports import free_port
 
 Response = TypeVar("Response", bound=Struct)
 
@@ -48,13 +49,6 @@ except UserError as error:
     print(f"failed: {error}", flush=True)
     sys.exit(error.exit_code)
 """
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 class _Address:

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.support.kafka_jars import java_command
+from tests.support.ports import free_port
 
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 20
@@ -176,12 +177,6 @@ def die_with_parent() -> None:
     """Run between fork and exec: a killed test run leaves no server behind (on Linux)."""
     if os.uname().sysname == "Linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def brokers_in_metadata(host: str, port: int) -> int:

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from appliance.base.processes import BrokerSettings, ControllerSettings
 from tests.support.broker import QUICK
 from tests.support.broker_process import PartProcess
+from tests.support.ports import free_port
 
 WAIT_S = 30.0
 LOOK_TIMEOUT_S = 5.0
@@ -37,17 +38,16 @@ class ReplicatedCluster:
         if not store:
             (folder / "object-store").mkdir()
         self.store = store or (folder / "object-store").as_uri()
-        controller = ControllerSettings(100, "127.0.0.1", 0, self.store, dict(self.properties))
+        controller = ControllerSettings(100, "127.0.0.1", free_port(), self.store, dict(self.properties))
         self.controller = PartProcess(controller, folder / "controller.log")
         self.controller.wait_until_ready()
         self.brokers: dict[int, PartProcess] = {}
-        self.ports: dict[int, int] = {}
+        self.ports = {broker_id: free_port() for broker_id in range(1, brokers + 1)}
         self._paused: set[int] = set()
-        for broker_id in range(1, brokers + 1):
+        for broker_id in self.ports:
             self.begin(broker_id)
         for broker in self.brokers.values():
             broker.wait_until_ready()
-        self.ports = {broker_id: broker.port for broker_id, broker in self.brokers.items()}
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
         self._observer = self.admin
 
@@ -64,11 +64,11 @@ class ReplicatedCluster:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def begin(self, broker_id: int) -> PartProcess:
-        """Start a broker, at its old port if it had one, without waiting for it."""
+        """Start a broker, at its own port, without waiting for it."""
         settings = BrokerSettings(
             broker_id=broker_id,
             host="127.0.0.1",
-            port=self.ports.get(broker_id, 0),
+            port=self.ports[broker_id],
             advertised_host="127.0.0.1",
             data_dir=self.folder / f"broker-{broker_id}",
             controllers=[self.controller.address],

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.support.broker import running_cluster
 from tests.support.compat import AGAINST_KAFKA
-from tests.support.kafka_peer import KafkaPeer, free_port
+from tests.support.kafka_peer import KafkaPeer
+from tests.support.ports import free_port
 
 HOST = "127.0.0.1"
 SERVERS = ["kafka" if AGAINST_KAFKA else "appliance"]

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from appliance.base.processes import BrokerSettings, ControllerSettings
 from tests.support.broker import QUICK, running_cluster
 from tests.support.broker_process import PartProcess
-from tests.support.kafka_peer import free_port
+from tests.support.ports import free_port
 
 TIMEOUT_S = 30.0
 CLEANING = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from appliance.wire.messages.describe_log_dirs import (
     DescribeLogDirsResult,
 )
 from tests.support.broker import RunningCluster, running_cluster
+from tests.support.ports import free_port
 from tests.support.repo import REPO
 from tests.support.requests import batch_of, fetch, list_offset, new_topic, produce
 from tests.support.small_disk import with_small_disk
@@ -185,8 +185,7 @@ def test_a_disk_that_is_really_full_refuses_writes_and_takes_them_again(tmp_path
 
 
 def test_the_numbers_of_each_directory_are_served(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     folders = [tmp_path / "disk1", tmp_path / "disk2"]
     with (
         running_cluster(tmp_path, log_dirs=folders, properties={"metrics.port": str(port)}) as cluster,

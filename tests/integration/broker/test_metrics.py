@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import socket
 import urllib.request
 from pathlib import Path
 
 from appliance.client.connection import Connection
 from tests.support.broker import running_cluster
+from tests.support.ports import free_port
 from tests.support.requests import batch_of, new_topic, produce
 
 
 def test_a_broker_serves_its_numbers(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with running_cluster(tmp_path, properties={"metrics.port": str(port)}) as cluster:
         with Connection("127.0.0.1", cluster.brokers[1].port, timeout_ms=10_000) as connection:
             topic = new_topic(connection)

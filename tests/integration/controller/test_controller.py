@@ -16,7 +16,8 @@ from appliance.client.connection import CallTimedOut
 from appliance.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from appliance.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from appliance.wire.messages.delete_topics import DeleteTopicsRequest
-from tests.support.controller import ControllerProcess, ControllerThread, LineOfABroker, free_port, wait_for
+from tests.support.controller import ControllerProcess, ControllerThread, LineOfABroker, wait_for
+from tests.support.ports import free_port
 
 Broker = Callable[..., LineOfABroker]
 Controller = Callable[..., Any]

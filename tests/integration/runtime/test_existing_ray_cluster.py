@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_ports
 from tests.support.repo import REPO
 from tests.support.running import RunningAppliance, python_environment
 from tests.support.standins import ask
@@ -54,7 +54,7 @@ def test_brokers_go_where_slots_are_and_outlive_their_supervisor(
     tmp_path: Path, environment: dict[str, str], ray_address: str
 ) -> None:
     flags = ["--runtime", "ray", "--ray-address", ray_address, "--object-store", "s3://bucket/prefix"]
-    flags += ["--brokers", "3", "--port", str(_three_free_ports()), "--services", "none"]
+    flags += ["--brokers", "3", "--port", str(free_ports(3)), "--services", "none"]
     with RunningAppliance(tmp_path, *flags, environment=environment) as first:
         brokers = first.ready(120)["bootstrap_servers"].split(",")
         pids = [ask(broker, "pid") for broker in brokers]
@@ -79,15 +79,3 @@ def test_more_brokers_than_slots_are_refused(tmp_path: Path, environment: dict[s
     with RunningAppliance(tmp_path, *flags, "--brokers", "4", environment=environment) as appliance:
         assert appliance.exit_code(120) == 2
         assert appliance.log().splitlines()[-1] == ("appliance: 4 brokers need as many broker slots; 2 nodes offer 3")
-
-
-def _three_free_ports() -> int:
-    """The first of three that follow each other."""
-    for port in range(21_000, 31_000, 3):
-        try:
-            for offset in range(3):
-                socket.create_server(("127.0.0.1", port + offset)).close()
-        except OSError:
-            continue
-        return port
-    raise AssertionError("no three ports are free")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_ports
 from tests.support.running import RunningAppliance, wait_for
 from tests.support.standins import CLUSTER_ID, ask
 
@@ -145,7 +146,7 @@ def test_data_survives_a_restart_of_the_appliance(tmp_path: Path) -> None:
 
 
 def test_brokers_listen_on_the_ports_that_follow(tmp_path: Path) -> None:
-    port = _free_pair()
+    port = free_ports(2)
     with RunningAppliance(tmp_path, *LOCAL, "--brokers", "2", "--port", str(port)) as appliance:
         assert appliance.ready()["bootstrap_servers"] == f"127.0.0.1:{port},127.0.0.1:{port + 1}"
 
@@ -229,14 +230,3 @@ def _other_pid(address: str, pid: str) -> str:
     except OSError:
         return ""
     return found if found != pid else ""
-
-
-def _free_pair() -> int:
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-            try:
-                socket.create_server(("127.0.0.1", port + 1)).close()
-            except OSError:
-                continue
-        return port

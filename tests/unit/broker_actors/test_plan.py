@@ -22,6 +22,7 @@ from appliance.broker_actors.plan import (
     this_machine,
 )
 from appliance.broker_actors.ports import FREE_PORTS
+from tests.support.ports import free_ports
 
 HERE = Node("here", "127.0.0.1", 9)
 
@@ -75,8 +76,7 @@ def test_loopback_needs_no_leave(host: str) -> None:
 
 
 def test_each_broker_gets_its_port_its_folder_and_its_node(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1] - 10
+    port = free_ports(2)
     settings = ApplianceSettings(data_dir=tmp_path, brokers=2, port=port).checked()
     plan = plan_of(settings)
     assert [spec.name for spec in plan.brokers] == ["broker-1", "broker-2"]
