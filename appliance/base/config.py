@@ -150,6 +150,15 @@ class TopicConfig:
     follower_replication_throttled_replicas: tuple[str, ...]
     index_interval_bytes: int
     internal_segment_bytes: int | None
+    lake_csv_delimiter: str
+    lake_format: str
+    lake_max_age_ms: int
+    lake_max_bytes: int
+    lake_partition_by: tuple[str, ...]
+    lake_schema: str
+    lake_time_field: str
+    lake_time_format: str
+    lake_value_format: str
     leader_replication_throttled_replicas: tuple[str, ...]
     local_retention_bytes: int
     """-2 follows `retention_bytes`; see `effective_local_retention_bytes`."""

@@ -210,6 +210,7 @@ _LIMITS = (
         "Broker n serves `GET /metrics` for Prometheus at this port + n - 1, on the host it listens on; 0 serves none.",
         0,
     ),
+    _own("lake.check.interval.ms", INT, 10_000, "How often the lake service looks for tiered records without files."),
     _own("up.ready.timeout.ms", INT, 120_000, "How long `appliance up` waits for its processes to be ready."),
 )
 

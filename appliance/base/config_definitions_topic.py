@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from appliance.base.config_definitions_lake import LAKE_TOPIC_CONFIGS
 from appliance.base.config_types import ConfigType, row, table, throttled_replicas
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
@@ -20,6 +21,7 @@ CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _REPLICAS = "* or partition:broker pairs"
 
 TOPIC_CONFIGS = table(
+    *LAKE_TOPIC_CONFIGS.values(),
     row(
         "cleanup.policy",
         LIST,

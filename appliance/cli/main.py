@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from appliance.base.errors import KafkaError, UserError
-from appliance.cli import cluster, consume, produce, secured, status, tier, topics, up
+from appliance.cli import cluster, consume, lake, produce, secured, status, tier, topics, up
 
 app = typer.Typer(
     name="appliance",
@@ -43,6 +43,7 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("status")(status.status)
 app.add_typer(tier.app, name="tier")
+app.add_typer(lake.app, name="lake")
 app.add_typer(cluster.app, name="cluster")
 
 EXIT_FAILED = 1

@@ -27,7 +27,6 @@ bound. Names are relative to the partition's folder.
 
 from __future__ import annotations
 
-import json
 import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -38,6 +37,7 @@ from crc32c import crc32c
 
 from appliance.base.errors import invariant
 from appliance.base.ids import uuid_from_text, uuid_to_text
+from appliance.tiering.document import CorruptDocument, encode_document, parse_document
 from appliance.tiering.names import PAGE, SEGMENT, parse_name
 
 FORMAT = "appliance manifest"
@@ -47,7 +47,6 @@ ITEMS_MAX = 512
 """Above so many items the oldest are moved to a page."""
 PAGE_ITEMS = 256
 GARBAGE_MAX = 10_000
-MANIFEST_MAX_BYTES = 16 << 20
 
 COPY_ON = "on"
 COPY_PAUSED = "paused"
@@ -197,7 +196,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         ("garbage", [list(entry) for entry in manifest.garbage]),
         ("keys", [list(key) for key in manifest.keys]),
     ]
-    return _encode(head, lists)
+    return encode_document(head, lists)
 
 
 def parse_manifest(data: bytes, *, check_cover: bool = True) -> Manifest:
@@ -239,7 +238,7 @@ def encode_page(topic_id: uuid.UUID, partition: int, items: Sequence[Item]) -> b
         "start_offset": items[0].start,
         "end_offset": items[-1].end,
     }
-    return _encode(head, [("items", [_item_row(item) for item in items])])
+    return encode_document(head, [("items", [_item_row(item) for item in items])])
 
 
 def page_item(name: str, data: bytes, items: Sequence[Item]) -> PageItem:
@@ -384,33 +383,8 @@ def _check_cover(items: Sequence[Item], start: int, end: int) -> None:
         raise CorruptManifest(f"items end at {position}, not at {end}")
 
 
-def _encode(head: dict[str, object], lists: list[tuple[str, list[list[object]]]]) -> bytes:
-    lines = ["{"]
-    lines += [f"{_json(key)}:{_json(value)}," for key, value in head.items()]
-    for key, rows in lists:
-        lines.append(f"{_json(key)}:[")
-        lines += [_json(row) + ("," if number < len(rows) else "") for number, row in enumerate(rows, 1)]
-        lines.append("],")
-    body = "\n".join(lines).encode("ascii") + b"\n"
-    return body + b'"crc32c":%d\n}\n' % crc32c(body)
-
-
 def _parse(data: bytes, wanted: str) -> dict[str, Any]:
-    if len(data) > MANIFEST_MAX_BYTES:
-        raise CorruptManifest(f"{len(data)} bytes are too many")
-    body_length = data.rfind(b'"crc32c":')
     try:
-        values = json.loads(data)
-        if not isinstance(values, dict) or values["format"] != wanted or values["format_version"] != FORMAT_VERSION:
-            raise CorruptManifest(f"not an {wanted} of version {FORMAT_VERSION}")
-        if values["crc32c"] != crc32c(data[:body_length]):
-            raise CorruptManifest("crc differs")
-    except (KeyError, ValueError, RecursionError) as error:
-        if isinstance(error, CorruptManifest):
-            raise
-        raise CorruptManifest(f"not an {wanted}: {error!r}") from error
-    return values
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+        return parse_document(data, wanted, FORMAT_VERSION)
+    except CorruptDocument as error:
+        raise CorruptManifest(str(error)) from error
