@@ -71,4 +71,5 @@ def unknown_states(request: list_transactions.ListTransactionsRequest) -> list[s
 
 
 def _runs_longer(known: Transaction, duration_ms: int, now: Moment) -> bool:
-    return known.start_ms >= 0 and now.wall_ms - known.start_ms > duration_ms
+    """One that has not begun counts as running since ever, as with Kafka: its start is -1."""
+    return now.wall_ms - known.start_ms > duration_ms

@@ -73,7 +73,7 @@ def transaction_handlers(plain_producer_ids: Handler) -> dict[int, HandlerEntry]
         if body.transactional_id is None:
             return plain_producer_ids(broker, request)
         if not body.transactional_id:
-            return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+            return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
         transactional_id = body.transactional_id
         return answer_or_wait(
             request, lambda answer: transactions_of(broker).begin(transactional_id, call_of(request), answer)
@@ -263,6 +263,9 @@ def _commit_known(
     def submit() -> None:
         coordinators_of(broker).submit(asked.group_id, call_of(request, asked), answer)
 
+    if not asked.group_id:
+        answer(refused_transactional_commit(asked, ErrorCode.INVALID_GROUP_ID))
+        return
     topic = broker.image.topics.get(OFFSETS_TOPIC)
     count = 0 if topic is None else len(topic.partitions)
     index = partition_for(asked.group_id, count) if count else -1

@@ -70,20 +70,12 @@ MEANT: list[Meant] = [
         "A producer's last timestamp is the time of its last append.",
     ),
     Meant(
-        r"INIT_PRODUCER_ID an empty id producer_epoch",
-        "InitProducerId with an error says epoch 0; Kafka says -1 where the transactional id is empty.",
-    ),
-    Meant(
         r"DESCRIBE_QUORUM the quorum (topics|nodes).*",
         "The active controller is the one voter of the metadata, brokers are observers; times of fetches are not kept.",
     ),
     Meant(
         r"UPDATE_FEATURES as it is results\[0\]\.error_message",
         "UpdateFeatures says no text where there is no error; Kafka says `NONE`.",
-    ),
-    Meant(
-        r"LIST_TRANSACTIONS that run .*",
-        "ListTransactions by duration names those that run; Kafka adds those that have not begun.",
     ),
     Meant(
         r"API_VERSIONS .* api_keys\[\d+\]\S*",

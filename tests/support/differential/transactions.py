@@ -177,6 +177,7 @@ def txn_offset_commit(side: Side) -> None:
     ask("a partition that is missing", partition=9)
     ask("a topic that is missing", name=side.named("missing"))
     ask("too long metadata", metadata="x" * 5_000)
+    ask("an empty group", group_id="")
     if side.version >= 3:
         ask("an unknown member", member_id="nobody", generation_id=1)
         member = Joined(side, side.named("live"), group_instance_id="i1")
