@@ -16,7 +16,7 @@ help:
 	@echo "make lint        style, types and the layers of the imports"
 	@echo "make test        lint and every test that is not marked soak"
 	@echo "make sim         the simulations, longer (SEEDS=1000)"
-	@echo "make compat      the tests with unmodified Kafka clients"
+	@echo "make compat      unmodified clients here and on Apache Kafka, table into docs/compat.md (ARGS=\"kafkajs sarama\")"
 	@echo "make soak        the long tests"
 	@echo "make bench       beside Apache Kafka, figures into docs/benchmarks.md (ARGS=--quick: not quotable)"
 	@echo "make bench-scale 15,500 partitions beside Apache Kafka (ARGS=\"--partitions 2000 --ours-only\")"
@@ -54,13 +54,13 @@ lint: setup
 	.venv/bin/lint-imports
 
 test: setup-test lint
-	$(PYTEST) -m "not soak" -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=15 $(ARGS)
+	$(PYTEST) -m "not soak and not compat" -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=15 $(ARGS)
 
 sim: setup
 	SEEDS=$(SEEDS) $(PYTEST) tests/simulation $(ARGS)
 
 compat: setup-test
-	$(PYTEST) tests/compat $(ARGS)
+	.venv/bin/python -m tests.support.compat_table $(ARGS)
 
 soak: setup-test
 	$(PYTEST) -m soak $(ARGS)

@@ -15,7 +15,7 @@ cd "${0%/*}/.." || exit 1
 MIN_MEMORY_KB=7400000  # 8 GB, less what kernel and firmware keep for themselves
 MIN_DISK_KB=9765625    # 10 GB
 
-report="" apt="" brew=""
+report="" apt="" brew="" wishes=""
 
 # lack NAME WHAT_IS_WRONG APT_PACKAGES BREW_PACKAGES
 lack() {
@@ -25,6 +25,18 @@ lack() {
       apt-get install $3"; }
     [ -z "$4" ] || { brew="$brew $4"; report="$report
       brew install $4"; }
+}
+
+# What only some tests need: they skip without it. Where CI is set a skip is a failure, so there it is lacking.
+wish() {
+    if [ -n "${CI:-}" ] || [ "${INSTALL:-}" = 1 ]; then
+        lack "$@"
+    else
+        wishes="$wishes
+  $1: $2
+      apt-get install $3
+      brew install $4"
+    fi
 }
 
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -77,8 +89,17 @@ check_disk() {
         lack disk "10 GB of free disk are needed in this folder, there are $((kb / 1000000))" "" ""
 }
 
+# Programs with clients in other languages are built and run by the tests of tests/compat/.
+check_languages() {
+    { has node && has npm; } || wish node "node and npm are not on PATH (kafkajs)" "nodejs npm" node
+    has go || wish go "go is not on PATH (sarama, franz-go)" golang-go go
+    has cargo || wish cargo "cargo is not on PATH (rskafka)" cargo rust
+    if [ -n "${JAVA_HOME:-}" ]; then javac="$JAVA_HOME/bin/javac"; else javac=javac; fi
+    has "$javac" || wish javac "\`$javac\` is not there (Kafka Streams)" default-jdk-headless openjdk@21
+}
+
 check_all() {
-    report="" apt="" brew=""
+    report="" apt="" brew="" wishes=""
     check_make
     has git || lack git "git is not on PATH" git git
     check_python
@@ -89,6 +110,7 @@ check_all() {
     has mvn || lack mvn "mvn is not on PATH (it fetches Apache Kafka, the peer of the tests)" maven maven
     has cc || lack cc "no C compiler is on PATH (the benchmark's clients are C)" "gcc libc6-dev" gcc
     has kcat || lack kcat "kcat is not on PATH" kcat kcat
+    check_languages
 }
 
 install_with_apt() {
@@ -110,3 +132,4 @@ if [ -n "$report" ]; then
     [ -z "$apt" ] || printf 'All of it at once:\n  sudo apt-get install -y%s\n  brew install%s\n' "$apt" "$brew" >&2
     exit 1
 fi
+[ -z "$wishes" ] || echo "Some tests with other languages' clients will be skipped:$wishes" >&2

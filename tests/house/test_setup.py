@@ -34,11 +34,12 @@ def fake_java(folder: Path, version: str) -> Path:
 
 
 def test_on_an_empty_machine_every_need_is_told_with_its_lines(tmp_path: Path) -> None:
-    told = needs("test", PATH=str(tmp_path))
+    told = needs("test", PATH=str(tmp_path), CI="true")
     assert told.returncode == 1
-    for name in ("make", "git", "python", "java", "mvn", "cc", "kcat"):
+    names = ("make", "git", "python", "java", "mvn", "cc", "kcat", "node", "go", "cargo", "javac")
+    for name in names:
         assert re.search(rf"^  {name}: ", told.stderr, re.MULTILINE), f"{name} is not told:\n{told.stderr}"
-    assert told.stderr.count("\n      apt-get install ") == told.stderr.count("\n      brew install ") == 7
+    assert told.stderr.count("\n      apt-get install ") == told.stderr.count("\n      brew install ") == len(names)
     everything = re.search(r"sudo apt-get install -y (.*)", told.stderr)
     assert everything and {"make", "git", "maven", "kcat", "gcc"} <= set(everything.group(1).split())
 
@@ -46,6 +47,20 @@ def test_on_an_empty_machine_every_need_is_told_with_its_lines(tmp_path: Path) -
 def test_on_this_machine_nothing_is_missing() -> None:
     told = needs("test", **os.environ)
     assert (told.returncode, told.stderr) == (0, "")
+
+
+def test_without_other_languages_a_users_tests_run_and_skip_and_those_of_ci_do_not(tmp_path: Path) -> None:
+    for tool in ("make", "git", "mvn", "cc", "kcat", "df", "cat", "env"):
+        path = shutil.which(tool)
+        assert path
+        (tmp_path / tool).symlink_to(path)
+    python, java = REPO / ".venv" / "bin" / "python", fake_java(tmp_path / "java", "21.0.1")
+    environment = {"PATH": str(tmp_path), "PYTHON": str(python), "JAVA_HOME": str(java)}
+    told = needs("test", **environment)
+    assert told.returncode == 0, told.stderr
+    for name in ("node", "go", "cargo", "javac"):
+        assert re.search(rf"^  {name}: ", told.stderr, re.MULTILINE)
+    assert needs("test", CI="true", **environment).returncode == 1
 
 
 def test_java_is_the_one_of_java_home_and_is_found_by_running_it(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What the compatibility tests share: the server that clients talk to, topics, awkward records, and a reader.
 
-The same facts can be asked of Apache Kafka: `COMPAT_SERVER=kafka make compat`. What a test claims must hold there too.
+The same facts are asked of Apache Kafka, with COMPAT_SERVER=kafka, as `make compat` does. What a test claims must hold
+there too.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,14 @@ class RunningProgram:
     @property
     def text(self) -> str:
         return "".join(self.lines)
+
+    def until(self, condition: Callable[[], object], patience_s: float = RUN_TIMEOUT_S) -> None:
+        """Wait for it while this runs; fails with what it wrote when it does not come."""
+        deadline = time.monotonic() + patience_s
+        while not condition():
+            assert self.code is None, f"it ended with {self.code}: {self.text}"
+            assert time.monotonic() < deadline, f"this does not happen: {self.text}"
+            time.sleep(0.05)
 
     def stop(self, timeout_s: float = RUN_TIMEOUT_S) -> int:
         """As with Ctrl-C; its exit code."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.compat import CODECS, Sample, Server, produce, read_topic, wait_until
+from tests.support.compat import CODECS, PATIENCE_S, Sample, Server, produce, read_topic, wait_until
 from tests.support.compat_groups import PARTITIONS, share_and_take_over
 from tests.support.programs import RunningProgram, Scenarios, go_program, needs_a_build
 
@@ -173,7 +174,10 @@ def test_what_is_copied_in_transactions_is_there_once_though_copiers_come_are_ki
         values.update(message.value() for message in read_topic(server, copy, PARTITIONS))
         return values.total()
 
-    wait_until(lambda: read() >= 1_200)
+    deadline = time.monotonic() + 3 * PATIENCE_S
+    while read() < 1_200 and time.monotonic() < deadline and second.code is third.code is None:
+        time.sleep(0.5)
+    assert values.total() >= 1_200, f"first: {first.text}\nsecond: {second.text}\nthird: {third.text}"
     for each in (second, third):
         assert each.stop() == 0, each.text
     read()

@@ -198,7 +198,7 @@ const scenarios = {
   await admin.connect();
   await scenarios[scenario](admin);
   await admin.disconnect();
-})().then(() => process.exit(0), (error) => {
+})().then(() => process.stdout.write("", () => process.exit(0)), (error) => {
   console.error(error);
   process.exit(1);
 });

@@ -1,0 +1,147 @@
+"""Kafka Streams with exactly_once_v2: results are exact although the program is killed and begun anew."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.compat import Sample, Server, produce, read_topic
+from tests.support.programs import RunningProgram, java_program, needs_a_build
+
+pytestmark = [pytest.mark.java, needs_a_build]
+
+WORDS = ("alpha", "beta", "gamma", "delta", "größe", "zeta", "eta")
+TIME = 1_700_000_000_000
+WINDOW_MS = 5_000
+Start = Callable[..., RunningProgram]
+
+
+@pytest.fixture
+def start(server: Server) -> Iterator[Start]:
+    command = java_program(Path(__file__).parent, "Streams")
+    started: list[RunningProgram] = []
+
+    def start(topology: str, **given: object) -> RunningProgram:
+        arguments = (f"{name}={value}" for name, value in given.items())
+        started.append(RunningProgram([*command, server.bootstrap_servers, topology, *arguments]))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+
+
+def lines(count: int) -> list[Sample]:
+    chance = random.Random(5)
+    return [Sample(b"%d" % number, " ".join(chance.choices(WORDS, k=5)).encode(), [], TIME) for number in range(count)]
+
+
+def counted(server: Server, topic: str) -> dict[str, list[int]]:
+    """The counts of each word in the order in which they were written and committed."""
+    counts: dict[str, list[int]] = defaultdict(list)
+    for message in read_topic(server, topic, 2, isolation_level="read_committed"):
+        counts[message.key().decode()].append(int(message.value()))
+    return counts
+
+
+def total(server: Server, topic: str) -> int:
+    return sum(map(len, counted(server, topic).values()))
+
+
+def end_well(program: RunningProgram) -> None:
+    program.stop()
+    assert program.of("state")[-1] == "NOT_RUNNING" and not program.of("failed"), program.text
+
+
+def words_are_counted_exactly(server: Server, start: Start, state: Path, group_id: str, **options: object) -> None:
+    """Each word's counts are 1, 2, 3 and so on: nothing is lost, counted twice or shown twice."""
+    source, target = server.new_topic(2, retention_ms="-1"), server.new_topic(2, retention_ms="-1")
+    given = {"application": group_id, "from": source, "to": target, "state": state / "one", **options}
+    written = lines(600)
+    produce(server, source, written[:400], None)
+    first = start("words", **given)
+    first.until(lambda: total(server, target) > 100)
+    first.kill()
+    produce(server, source, written[400:], None)
+    second = start("words", **given)
+    wanted = Counter(word for line in written for word in (line.value or b"").decode().split())
+    second.until(lambda: total(server, target) >= wanted.total())
+    end_well(second)
+    assert counted(server, target) == {word: list(range(1, count + 1)) for word, count in wanted.items()}
+
+
+def test_words_are_counted_exactly_though_the_program_is_killed(
+    server: Server, start: Start, tmp_path: Path, group_id: str
+) -> None:
+    """It is a static member, so that the group need not wait for its session to end."""
+    words_are_counted_exactly(server, start, tmp_path, group_id, instance="one")
+
+
+@pytest.mark.compat
+def test_words_are_counted_exactly_by_several_threads_of_a_dynamic_member(
+    server: Server, start: Start, tmp_path: Path, group_id: str
+) -> None:
+    words_are_counted_exactly(server, start, tmp_path, group_id, threads=2)
+
+
+@pytest.mark.compat
+def test_another_instance_takes_over_with_the_state_out_of_the_changelog(
+    server: Server, start: Start, tmp_path: Path, group_id: str
+) -> None:
+    source, target = server.new_topic(2, retention_ms="-1"), server.new_topic(2, retention_ms="-1")
+    given = {"application": group_id, "from": source, "to": target}
+    written = lines(400)
+    produce(server, source, written[:200], None)
+    first = start("words", state=tmp_path / "one", **given)
+    first.until(lambda: total(server, target) == 1_000)
+    second = start("words", state=tmp_path / "two", **given)
+    second.until(lambda: "RUNNING" in second.of("state"))
+    first.kill()
+    produce(server, source, written[200:], None)
+    second.until(lambda: total(server, target) >= 2_000)
+    end_well(second)
+    wanted = Counter(word for line in written for word in (line.value or b"").decode().split())
+    assert counted(server, target) == {word: list(range(1, count + 1)) for word, count in wanted.items()}
+
+
+@pytest.mark.compat
+def test_what_lies_in_a_window_is_joined_exactly_though_the_program_is_killed(
+    server: Server, start: Start, tmp_path: Path, group_id: str
+) -> None:
+    left, right, joined = (server.new_topic(2, retention_ms="-1") for _ in range(3))
+    chance = random.Random(9)
+
+    def side(name: str) -> list[Sample]:
+        return [
+            Sample(b"key-%d" % chance.randrange(10), f"{name}{number}".encode(), [], TIME + 200 * number)
+            for number in range(300)
+        ]
+
+    ones, others = side("l"), side("r")
+    wanted = Counter(
+        (one.key, b"%b %b" % (one.value, other.value))
+        for one in ones
+        for other in others
+        if one.key == other.key and abs(one.timestamp - other.timestamp) <= WINDOW_MS
+    )
+    given = {"application": group_id, "left": left, "right": right, "to": joined, "window": WINDOW_MS}
+
+    def found() -> Counter[tuple[bytes | None, bytes | None]]:
+        read = read_topic(server, joined, 2, isolation_level="read_committed")
+        return Counter((message.key(), message.value()) for message in read)
+
+    produce(server, left, ones[:150], None)
+    produce(server, right, others[:150], None)
+    first = start("join", state=tmp_path / "one", instance="one", **given)
+    first.until(lambda: found().total() > 20)
+    first.kill()
+    produce(server, left, ones[150:], None)
+    second = start("join", state=tmp_path / "one", instance="one", **given)
+    produce(server, right, others[150:], None)
+    second.until(lambda: found().total() >= wanted.total())
+    end_well(second)
+    assert found() == wanted
