@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.compat_table import BEGIN, CLIENTS, DOCUMENT, END, SUITES, by_client, row, with_rows
+from tests.support.compat_table import BEGIN, CLIENTS, END, SUITES, by_client, row, with_rows
 
 
 def test_every_suite_is_known_and_tells_its_clients_version() -> None:
@@ -11,12 +11,6 @@ def test_every_suite_is_known_and_tells_its_clients_version() -> None:
     for name, client in CLIENTS.items():
         if name != "kcat":
             assert client.version(SUITES / name)[0].isdigit(), name
-
-
-def test_every_client_has_a_line_in_the_document() -> None:
-    text = DOCUMENT.read_text()
-    table = text[text.index(BEGIN) : text.index(END)]
-    assert [client.title for client in CLIENTS.values() if f"| {client.title} |" not in table] == []
 
 
 def test_what_kafka_passes_and_we_do_not_is_a_difference() -> None:
