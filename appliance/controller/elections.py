@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from appliance.base.config import TopicConfig, topic_config
+from appliance.base.config import TopicConfig, TopicConfigs
 from appliance.controller.decisions import UNUSABLE, LogEnd, Rules
 from appliance.controller.delta import MetadataDelta
 from appliance.controller.image import BrokerState, MetadataImage, TopicState
@@ -55,6 +55,7 @@ class Outcome:
         self._before = before
         self._rules = rules
         self._lost = lost
+        self._configs = TopicConfigs()
 
     def unfenced(self, broker_id: int) -> bool:
         """It may serve."""
@@ -211,19 +212,13 @@ class Outcome:
         return 0 <= earlier.commit <= known
 
     def _config(self, topic: TopicState) -> TopicConfig:
-        # Most topics say nothing about what counts here: one reading serves them all.
-        if MIN_INSYNC_REPLICAS in topic.configs or UNCLEAN_ELECTION in topic.configs:
-            own = {key: topic.configs[key] for key in (MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION) if key in topic.configs}
-            return topic_config(own, self._broker_config)
-        return self._defaults
+        # Most topics say the same about what counts here, or nothing: one reading serves them all.
+        own = {key: topic.configs[key] for key in (MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION) if key in topic.configs}
+        return self._configs.of(own, self._broker_config)
 
     @cached_property
     def _broker_config(self) -> Any:
         return self._rules.config_of(self.image)
-
-    @cached_property
-    def _defaults(self) -> TopicConfig:
-        return topic_config({}, self._broker_config)
 
 
 def follow_configs(image: MetadataImage, altered: Sequence[Record], rules: Rules) -> Iterator[PartitionChanged]:
