@@ -330,7 +330,7 @@ class PartitionHost:
                 if not mine:
                     self._remove(hosted)
                     continue
-                if hosted.config != config:
+                if hosted.config is not config and hosted.config != config:
                     hosted.configure(config, self.clock.now_ms())
                 self._follow_leadership(hosted, partition)
             except Exception as error:
