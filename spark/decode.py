@@ -64,9 +64,9 @@ class Decoder:
         self._verify_crc = verify_crc
         self._aborted = AbortedFilter()
         self.next_offset = -1
-        """Behind the last batch that was decoded; -1 before the first."""
+        """Behind the last batch that was decoded, at least `end` once one lies behind it; -1 before the first."""
         self.last_epoch = -1
-        """The leader epoch of that batch."""
+        """The leader epoch of the last batch that was decoded."""
 
     def decode(self, chunks: Iterable[Chunk], start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Rows with offsets in [start, end). What was handed out reaches up to `next_offset` at each step.
@@ -82,6 +82,8 @@ class Decoder:
                 if header.next_offset <= start:
                     continue
                 if header.base_offset >= end:
+                    # What lies between holds no records any more: compaction leaves such holes.
+                    self.next_offset = max(self.next_offset, end)
                     break
                 if self._verify_crc:
                     check_batch(batch)

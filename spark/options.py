@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from appliance.base.ids import TopicPartition
+from spark.secured import SecurityOptions, is_about_security
 
 EARLIEST = -2
 LATEST = -1
@@ -46,6 +47,7 @@ _KNOWN = {
         "maxOffsetsPerTrigger",
         "failOnDataLoss",
         "includeHeaders",
+        "columns",
         "isolationLevel",
         "minPartitions",
         "maxRecordsPerPartition",
@@ -87,6 +89,7 @@ class SourceOptions:
     split_bytes: int = 64 * MIB
     verify_crc: bool = True
     request_timeout_ms: int = 30_000
+    security: SecurityOptions = field(default_factory=SecurityOptions)
 
     def wants(self, topic: str) -> bool:
         """Whether a topic matches `subscribePattern`, as a whole."""
@@ -101,7 +104,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> Sourc
     """
     options = {name.lower(): text for name, text in given.items()}
     for name in options:
-        if name not in _KNOWN and name != "path":
+        if name not in _KNOWN and name != "path" and not is_about_security(name):
             raise OptionError(f"option {name} is not known; there are {', '.join(sorted(_KNOWN.values()))}")
     servers = options.get("kafka.bootstrap.servers", "").strip()
     if not servers:
@@ -146,6 +149,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> Sourc
         split_bytes=_number(options, "splitBytes", 64 * MIB),
         verify_crc=_flag(options, "verifyCrc", True),
         request_timeout_ms=_number(options, "requestTimeoutMs", 30_000),
+        security=SecurityOptions.of(options),
     )
 
 

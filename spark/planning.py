@@ -61,8 +61,13 @@ def plan_batch(options: SourceOptions) -> BatchPlan:
 
 
 def connected(options: SourceOptions) -> Client:
-    """A client that knows nothing yet."""
-    return Client(options.bootstrap_servers, client_id=CLIENT_ID, timeout_ms=options.request_timeout_ms)
+    """A client that knows nothing yet. Raises: UserError: keys or certificates cannot be used."""
+    return Client(
+        options.bootstrap_servers,
+        client_id=CLIENT_ID,
+        timeout_ms=options.request_timeout_ms,
+        security=options.security.for_client(),
+    )
 
 
 def bounds_of(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from appliance.base.errors import ErrorCode, KafkaError
+from appliance.base.ids import ZERO_UUID
 from appliance.client.client import Client
 from appliance.client.results import FetchResult
 from appliance.tiering.reader import TierBatches, TierDataLoss, TierNotCovering, TierReader
@@ -16,6 +17,7 @@ from spark.aborted import NOBODY_ABORTED, AbortedRange
 from spark.decode import Chunk, Decoder
 from spark.options import EARLIEST, SourceOptions
 from spark.plan import AUTO, HOT, TIERED, DataLoss, Split
+from spark.planning import connected
 
 FETCH_BYTES = 8 * 1024 * 1024
 EMPTY_FETCHES_MAX = 20
@@ -82,9 +84,7 @@ def _read_tiered(options: SourceOptions, columns: tuple[str, ...], split: Split)
 
 def _read_hot(options: SourceOptions, columns: tuple[str, ...], split: Split, start: int) -> Iterator[pa.RecordBatch]:
     decoder = Decoder(columns, split.tp, HOT, options.verify_crc)
-    with Client(
-        options.bootstrap_servers, client_id="appliance-spark", timeout_ms=options.request_timeout_ms
-    ) as client:
+    with connected(options) as client:
         cursor, empty = start, 0
         while cursor < split.end:
             fetched = client.fetch(
@@ -114,8 +114,7 @@ def _read_hot(options: SourceOptions, columns: tuple[str, ...], split: Split, st
             empty += 1
             if empty >= EMPTY_FETCHES_MAX:
                 raise IncompleteSplit(f"{split.tp}: nothing comes at offset {cursor}, {split.end} was promised")
-        if decoder.last_epoch >= 0:
-            _check_lineage(client, split, decoder.last_epoch)
+        _check_lineage(client, split, decoder.last_epoch)
 
 
 def _tiered_chunk(batches: TierBatches, read_committed: bool) -> Chunk:
@@ -131,10 +130,15 @@ def _hot_chunk(fetched: FetchResult, read_committed: bool) -> Chunk:
 
 
 def _check_lineage(client: Client, split: Split, last_epoch: int) -> None:
-    """The leader must still have what was read: an unclean election may have taken it back meanwhile.
+    """The leader must still have what was read: an unclean election may have taken it back, a new topic has the name.
 
-    A lost lineage never returns, so asking once, at the end, is enough.
+    Neither a lost lineage nor a topic's id ever returns, so asking once, at the end, is enough.
     """
+    found = client.metadata([split.tp.topic]).topic_id(split.tp.topic)
+    if found not in (split.topic_id, ZERO_UUID):
+        raise IncompleteSplit(f"{split.tp}: the topic of this name is another one than when the read was planned")
+    if last_epoch < 0:
+        return
     end = client.offsets_for_leader_epoch({split.tp: last_epoch})[split.tp]
     if end.leader_epoch != last_epoch or end.end_offset < split.end:
         raise IncompleteSplit(

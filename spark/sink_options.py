@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from appliance.records.compression import Codec
 from spark.options import OptionError
+from spark.secured import SecurityOptions, is_about_security
 
 AT_LEAST_ONCE = "at_least_once"
 EXACTLY_ONCE = "exactly_once"
@@ -43,6 +44,7 @@ class SinkOptions:
     batch_bytes: int = 256 * 1024
     transaction_timeout_ms: int = 600_000
     request_timeout_ms: int = 30_000
+    security: SecurityOptions = field(default_factory=SecurityOptions)
 
     @property
     def is_exactly_once(self) -> bool:
@@ -57,7 +59,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """
     options = {name.lower(): text.strip() for name, text in given.items()}
     for name in options:
-        if name not in _KNOWN and name not in _OF_SPARK:
+        if name not in _KNOWN and name not in _OF_SPARK and not is_about_security(name):
             raise OptionError(f"option {name} is not known; there are {', '.join(sorted(_KNOWN.values()))}")
     if not options.get("kafka.bootstrap.servers"):
         raise OptionError("option kafka.bootstrap.servers is missing: host:port of one or more brokers")
@@ -82,6 +84,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         batch_bytes=_number(options, "kafka.batch.size", 256 * 1024),
         transaction_timeout_ms=_number(options, "kafka.transaction.timeout.ms", 600_000),
         request_timeout_ms=_number(options, "requestTimeoutMs", 30_000),
+        security=SecurityOptions.of(options),
     )
 
 

@@ -97,7 +97,7 @@ class TaskWriter:
 
 def write_at_least_once(options: SinkOptions, rows: Iterator[Row]) -> int:
     """Write all rows; how many there were. Raises: KafkaError, ConnectionLost, CallTimedOut."""
-    with SinkClient(options.bootstrap_servers, client_id=CLIENT_ID, timeout_ms=options.request_timeout_ms) as client:
+    with _connected(options) as client:
         writer = TaskWriter(client, options, client.new_producer(None, 0), None)
         writer.write(rows)
         writer.flush()
@@ -120,7 +120,7 @@ def write_exactly_once(options: SinkOptions, rows: Iterator[Row], name: str, bat
         return 0
     assert options.topic is not None
     marker = TopicPartition(options.topic, 0)
-    with SinkClient(options.bootstrap_servers, client_id=CLIENT_ID, timeout_ms=options.request_timeout_ms) as client:
+    with _connected(options) as client:
         # First the epoch, then the question: whoever ran before cannot commit any more once it is answered.
         producer = client.new_producer(name, options.transaction_timeout_ms)
         if client.committed_offset(name, marker) > batch_id:
@@ -135,6 +135,15 @@ def write_exactly_once(options: SinkOptions, rows: Iterator[Row], name: str, bat
             raise
         client.end_transaction(name, producer, commit=True)
     return writer.rows
+
+
+def _connected(options: SinkOptions) -> SinkClient:
+    return SinkClient(
+        options.bootstrap_servers,
+        client_id=CLIENT_ID,
+        timeout_ms=options.request_timeout_ms,
+        security=options.security.for_client(),
+    )
 
 
 def _abort(client: SinkClient, name: str, producer: tuple[int, int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -47,13 +47,16 @@ TYPES: dict[str, DataType] = {
 
 
 class ApplianceDataSource(DataSource):
-    """Topics as a table; a schema given by `.schema(...)` picks columns, and what is not picked is not copied."""
+    """Topics as a table; `.schema(...)` or the option `columns` pick columns, and what is not picked is not copied."""
 
     @classmethod
     def name(cls) -> str:
         return "appliance"
 
     def schema(self) -> StructType:
+        chosen = wanted_columns(self.options)
+        if chosen is not None:
+            return StructType([StructField(name, TYPES[name]) for name in chosen])
         names = [*DEFAULT_COLUMNS]
         if wants_column(self.options, "includeHeaders"):
             names.append("headers")
@@ -78,6 +81,18 @@ class ApplianceDataSource(DataSource):
         options = parse_sink_options(self.options)
         check_columns(schema, options)
         return ApplianceStreamWriter(options)
+
+
+def wanted_columns(options: Mapping[str, str]) -> tuple[str, ...] | None:
+    """What the option `columns` names; None without it. Raises: OptionError: one that is not ours."""
+    text = {name.lower(): value for name, value in options.items()}.get("columns")
+    if text is None:
+        return None
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    unknown = [name for name in names if name not in TYPES]
+    if unknown or not names:
+        raise OptionError(f"columns takes names out of {', '.join(TYPES)}, not {', '.join(unknown) or 'nothing'}")
+    return names
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

@@ -9,7 +9,17 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
-from spark.jobs.common import Facts, arguments_of, main_of, options_of, read_batch, read_stream, run_job
+from spark.jobs.common import (
+    Facts,
+    arguments_of,
+    main_of,
+    options_of,
+    read_batch,
+    read_stream,
+    run_job,
+    run_stream,
+    to_topic,
+)
 
 
 def latest_by_key(frame: DataFrame) -> DataFrame:
@@ -99,12 +109,7 @@ def main(arguments: Sequence[str]) -> int:
         changes = changes_by_key(read_stream(session, options_of(chosen))).select("key", "value")
         if chosen.dry_run:
             return {"columns": changes.columns}
-        writer = changes.writeStream.format("appliance")
-        writer = writer.option("kafka.bootstrap.servers", chosen.bootstrap_servers).option("topic", chosen.to)
-        writer = writer.option("delivery", "exactly_once").option("checkpointLocation", chosen.checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        return {"rows": sum(progress["numInputRows"] for progress in query.recentProgress), "to": chosen.to}
+        return {**run_stream(to_topic(changes, chosen, chosen.to), chosen.checkpoint), "to": chosen.to}
 
     return run_job("latest_by_key", chosen, stream if chosen.to else batch)
 

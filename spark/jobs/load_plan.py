@@ -92,6 +92,11 @@ class LoadFolder:
             stream.write(data)
         self.files.move(f"{place}.part", place)
 
+    def read(self, name: str) -> bytes:
+        """Raises: FileNotFoundError."""
+        with self.files.open_input_stream(posixpath.join(self.path, name)) as stream:
+            return bytes(stream.read())
+
     def exists(self, name: str) -> bool:
         found = self.files.get_file_info(posixpath.join(self.path, name))
         return bool(found.type != fs.FileType.NotFound)

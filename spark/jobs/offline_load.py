@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from appliance.base.ids import TopicPartition
 from spark.decode import DEFAULT_COLUMNS, FIELDS
 from spark.jobs.common import Facts, arguments_of, main_of, options_of, run_job
+from spark.jobs.in_tasks import in_tasks
 from spark.jobs.load_plan import LoadFolder, LoadPlan, LoadRange, tasks_of
 from spark.options import EARLIEST, AtTimestamp, SourceOptions, parse_options
 from spark.plan import resolve_ranges, spread
@@ -85,16 +86,11 @@ def execute(session: SparkSession, options: SourceOptions, out: str, plan: LoadP
     """Write the files of a plan that are not there yet."""
     tasks = tasks_of(plan.ranges, unit)
     options = dataclasses.replace(options, object_store=plan.object_store or None)
-    rows = [(number, msgspec.json.encode(task)) for number, task in enumerate(tasks)]
 
-    def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for text in batch.column(1).to_pylist():
-                for each in msgspec.json.decode(text, type=list[LoadRange]):
-                    yield pa.record_batch([pa.array([load_range(options, out, each)])], names=["records"])
+    def load(item: bytes) -> int:
+        return load_range(options, out, msgspec.json.decode(item, type=LoadRange))
 
-    frame = session.createDataFrame(rows, "task int, ranges binary").repartitionByRange(len(tasks), "task")
-    counts = [row["records"] for row in frame.mapInArrow(load, "records bigint").collect()]
+    counts = in_tasks(session, [[msgspec.json.encode(each) for each in task] for task in tasks], load)
     written = [count for count in counts if count >= 0]
     return {
         "tasks": len(tasks),

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark.jobs.common import Facts, arguments_of, main_of, options_of, read_stream, run_job
+from spark.jobs.common import (
+    Facts,
+    arguments_of,
+    main_of,
+    options_of,
+    read_stream,
+    run_job,
+    run_stream,
+    stream_arguments,
+    to_parquet,
+)
 
 
 def windowed_counts(frame: DataFrame, window: str, late: str) -> DataFrame:
@@ -27,7 +37,7 @@ def windowed_counts(frame: DataFrame, window: str, late: str) -> DataFrame:
 def main(arguments: Sequence[str]) -> int:
     parser = arguments_of("windowed_counts", __doc__)
     parser.add_argument("--out", required=True, help="folder or URL of the Parquet files")
-    parser.add_argument("--checkpoint", required=True, help="where the query keeps its position and state")
+    stream_arguments(parser)
     parser.add_argument("--window", default="1 hour", help="length of a window, such as '5 minutes'")
     parser.add_argument("--late", default="10 minutes", help="how late a record may be")
     chosen = parser.parse_args(arguments)
@@ -36,10 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         counts = windowed_counts(read_stream(session, options_of(chosen)), chosen.window, chosen.late)
         if chosen.dry_run:
             return {"columns": counts.columns}
-        writer = counts.writeStream.format("parquet").option("path", chosen.out)
-        query = writer.option("checkpointLocation", chosen.checkpoint).trigger(availableNow=True).start()
-        query.awaitTermination()
-        return {"rows": sum(progress["numInputRows"] for progress in query.recentProgress), "out": chosen.out}
+        return {**run_stream(to_parquet(counts, chosen.out), chosen.checkpoint, chosen.every), "out": chosen.out}
 
     return run_job("windowed_counts", chosen, job)
 

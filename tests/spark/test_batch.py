@@ -21,7 +21,6 @@ from appliance.records.builder import build_batch
 from spark.options import SourceOptions
 from spark.planning import plan_batch
 from spark.reading import read_split
-from spark.session import spark_session
 from tests.support.broker import running_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
@@ -29,15 +28,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_gro
 RECORDS = 6_000
 PARTITIONS = 2
 HOUR = 1_357_034_400_000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    # Quick to start rather than quick to run; Spark's own defaults are made for hours.
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    session = spark_session("tests", cores=2, spark__driver__extraJavaOptions=options)
-    yield session
-    session.stop()
 
 
 @dataclass
