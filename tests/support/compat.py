@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from appliance.base import ids
@@ -27,6 +27,12 @@ from tests.support.running import REAL, RunningAppliance
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PATIENCE_S = 30.0
+COME_AGAIN = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._WAIT_COORD,
+)
 BROKERS = 3
 AGAINST_KAFKA = os.environ.get("COMPAT_SERVER", "appliance") == "kafka"
 
@@ -169,6 +175,25 @@ def _until_ends(consumer: Consumer, partitions: int) -> Iterator[Message]:
             partitions -= 1
         else:
             raise AssertionError(error)
+
+
+def commit_offsets(server: Server, group_id: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """By partition, as a consumer without assignment. On a new cluster a first try may come too early."""
+    places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+    config = {"bootstrap.servers": server.bootstrap_servers, "group.id": group_id, "enable.auto.commit": False}
+    consumer = Consumer(config)
+
+    def done() -> bool:
+        try:
+            return bool(consumer.commit(offsets=places, asynchronous=False))
+        except KafkaException as error:
+            assert error.args[0].code() in COME_AGAIN, error
+            return False
+
+    try:
+        wait_until(done, lambda: time.sleep(0.2))
+    finally:
+        consumer.close()
 
 
 def sample_of(message: Message) -> Sample:

@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -27,7 +28,6 @@ from tests.support.repo import REPO
 SUITES = REPO / "tests" / "compat"
 DOCUMENT = REPO / "docs" / "compat.md"
 DIFFERENCES = REPO / "docs" / "differences.md"
-RESULTS = REPO / ".cache" / "compat"
 BEGIN, END = "<!-- written by make compat -->", "<!-- end -->"
 HEAD = (
     "| Client | Version | Passed here | Passed on Apache Kafka | Only asked of one | Differences | As of |\n"
@@ -130,13 +130,13 @@ def by_client(outcomes: Outcomes) -> dict[str, dict[str, str]]:
 
 
 def run_suites(side: str, clients: list[str]) -> tuple[int, dict[str, dict[str, str]]]:
-    results = RESULTS / f"{side}.json"
-    results.parent.mkdir(parents=True, exist_ok=True)
-    results.unlink(missing_ok=True)
-    environment = {**os.environ, "COMPAT_SERVER": SIDES[side], RESULTS_VARIABLE: str(results)}
     paths = [str(SUITES / client) for client in clients] or [str(SUITES)]
-    code = subprocess.run([sys.executable, "-m", "pytest", *paths], cwd=REPO, env=environment, check=False).returncode
-    return code, by_client(json.loads(results.read_text()) if results.exists() else {})
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder, "results.json")
+        environment = {**os.environ, "COMPAT_SERVER": SIDES[side], RESULTS_VARIABLE: str(results)}
+        command = [sys.executable, "-m", "pytest", *paths]
+        code = subprocess.run(command, cwd=REPO, env=environment, check=False).returncode
+        return code, by_client(json.loads(results.read_text()) if results.exists() else {})
 
 
 def differences_written_down() -> int:

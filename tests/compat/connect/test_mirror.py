@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from tests.support.compat import AGAINST_KAFKA, Sample, Server, produce, read_topic, sample_of
+from tests.support.compat import AGAINST_KAFKA, Sample, Server, commit_offsets, produce, read_topic, sample_of
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.programs import RunningProgram, java_program, needs_a_build
 
@@ -38,10 +38,7 @@ def filled(server: Server, group_id: str) -> str:
     for partition in range(2):
         records = [Sample(b"k%d" % number, b"v%d" % number, [("h", b"1")], TIME + number) for number in range(COUNT)]
         produce(server, topic, records, partition, compression_type="lz4")
-    config = {"bootstrap.servers": server.bootstrap_servers, "group.id": group_id, "enable.auto.commit": False}
-    consumer = Consumer(config)
-    consumer.commit(offsets=[TopicPartition(topic, number, COUNT) for number in range(2)], asynchronous=False)
-    consumer.close()
+    commit_offsets(server, group_id, topic, dict.fromkeys(range(2), COUNT))
     return topic
 
 

@@ -20,6 +20,7 @@ def session(jars: list[str]) -> SparkSession:
     config = {
         "spark.jars": ",".join(jars),
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.host": "127.0.0.1",
@@ -54,8 +55,8 @@ class Scenarios:
 
     def batch(self) -> dict[str, Any]:
         """One list of rows for each set of options that is asked."""
-        read = self.spark.read.format("kafka").options(**self.kafka)
-        return {"read": [rows(read.options(**options).load()) for options in self.given["asked"]]}
+        asked = self.given["asked"]
+        return {"read": [rows(self.spark.read.format("kafka").options(**self.kafka, **each).load()) for each in asked]}
 
     def stream(self) -> dict[str, Any]:
         """What is there now, in small batches; twice with one checkpoint, and something is added between."""
@@ -97,7 +98,7 @@ class Scenarios:
         written = frame.selectExpr(
             "topic", "cast(key as binary) key", "cast(value as binary) value", headers, "partition"
         )
-        written.write.format("kafka").options(**self.kafka).save()
+        written.coalesce(1).write.format("kafka").options(**self.kafka).save()
 
 
 if __name__ == "__main__":
