@@ -13,6 +13,80 @@ MAX_INT = 2**31 - 1
 _ONE_LOOP = "each broker is one process with one event loop"
 _NO_SHARE_GROUPS = "share groups are not served yet"
 
+
+def _is_migration_policy(value: object) -> str | None:
+    known = str(value).lower() in ("bidirectional", "upgrade", "downgrade", "disabled")
+    return None if known else "must be bidirectional, upgrade, downgrade or disabled, in any case of letters"
+
+
+_CONSUMER_GROUPS = (
+    row(
+        "group.consumer.min.session.timeout.ms",
+        INT,
+        45_000,
+        "The shortest session timeout that may be set for a consumer group.",
+        low=1,
+    ),
+    row(
+        "group.consumer.max.session.timeout.ms",
+        INT,
+        60_000,
+        "The longest session timeout that may be set for a consumer group.",
+        low=1,
+    ),
+    row(
+        "group.consumer.min.heartbeat.interval.ms",
+        INT,
+        5_000,
+        "The shortest heartbeat interval that may be set for a consumer group.",
+        low=1,
+    ),
+    row(
+        "group.consumer.max.heartbeat.interval.ms",
+        INT,
+        15_000,
+        "The longest heartbeat interval that may be set for a consumer group.",
+        low=1,
+    ),
+    row(
+        "group.consumer.min.assignment.interval.ms",
+        INT,
+        0,
+        "The shortest time between assignments that may be set for a consumer group.",
+        low=0,
+    ),
+    row(
+        "group.consumer.max.assignment.interval.ms",
+        INT,
+        15_000,
+        "The longest time between assignments that may be set for a consumer group.",
+        low=0,
+    ),
+    row("group.consumer.max.size", INT, MAX_INT, "How many members a consumer group may have.", low=1),
+    row(
+        "group.consumer.assignors",
+        LIST,
+        ("uniform", "range"),
+        "Assignors that members may choose; the first is the default.",
+        choices=("uniform", "range"),
+    ),
+    row(
+        "group.consumer.migration.policy",
+        ConfigType.STRING,
+        "bidirectional",
+        "Which groups may change their protocol while members live: to the new one (upgrade), back (downgrade), both.",
+        check=_is_migration_policy,
+        allowed="bidirectional, upgrade, downgrade, disabled",
+    ),
+    row(
+        "group.consumer.regex.refresh.interval.ms",
+        INT,
+        600_000,
+        "How often the topics of subscriptions by regular expression are looked at, at the latest.",
+        low=10_000,
+    ),
+)
+
 COORDINATOR_CONFIGS = (
     *GROUP_DEFAULT_CONFIGS,
     row(
@@ -24,13 +98,13 @@ COORDINATOR_CONFIGS = (
     row("group.max.session.timeout.ms", INT, 1_800_000, "The longest session timeout that a member may ask for."),
     row("group.min.session.timeout.ms", INT, 6_000, "The shortest session timeout that a member may ask for."),
     row("group.max.size", INT, MAX_INT, "How many members a group may have.", low=1),
+    *_CONSUMER_GROUPS,
     row(
         "group.coordinator.rebalance.protocols",
         LIST,
-        ("classic",),
-        "Which group protocols are served.",
+        ("classic", "consumer"),
+        "Which group protocols are served; the classic one always is.",
         choices=("consumer", "classic", "share", "streams"),
-        no_effect="only the classic protocol is served for now",
     ),
     row(
         "group.coordinator.threads",

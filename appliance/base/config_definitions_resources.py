@@ -12,7 +12,7 @@ from appliance.base.config_types import ConfigKey, ConfigType, row, table
 
 BOOLEAN, INT, STRING, LIST = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING, ConfigType.LIST
 
-_NO_SUCH_GROUPS = "only classic groups are served yet"
+_NO_SUCH_GROUPS = "groups of this kind are not served yet"
 _DURATION = re.compile(r"P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
 
 
@@ -33,7 +33,8 @@ def _pair(name: str, default: int, limits: Limits, broker_limits: Limits, doc: s
     """A group's key, and the broker's that gives its default."""
     (low, high), (broker_low, broker_high) = limits, broker_limits
     broker_key = f"group.{name}"
-    of_broker = row(broker_key, INT, default, doc, low=broker_low, high=broker_high, no_effect=_NO_SUCH_GROUPS)
+    no_effect = "" if name.startswith("consumer.") else _NO_SUCH_GROUPS
+    of_broker = row(broker_key, INT, default, doc, low=broker_low, high=broker_high, no_effect=no_effect)
     return row(name, INT, default, doc, low=low, high=high, dynamic=True, synonyms=(broker_key,)), of_broker
 
 

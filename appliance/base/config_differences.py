@@ -24,7 +24,7 @@ DIFFERENT_DEFAULTS: dict[str, Difference] = {
         "2000", "A lease of two seconds (`broker.lease.ms`) needs several heartbeats within it."
     ),
     "group.coordinator.rebalance.protocols": Difference(
-        "classic,consumer,streams", "Only the classic protocol is served for now."
+        "classic,consumer,streams", "Groups of Kafka Streams' own protocol are not served yet."
     ),
     "metric.reporters": Difference(
         "org.apache.kafka.common.metrics.JmxReporter", "There is no JVM whose beans could be read."

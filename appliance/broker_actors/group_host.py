@@ -1,7 +1,8 @@
 """The coordinators of groups on this broker: one for each partition of `__consumer_offsets` that it leads.
 
-Thin: the deciding is in `appliance.groups`, the order of writes and answers in `appliance.coordinator`. Here they get
-a log to write to, a thread to load in, timers and the time. All methods are called on the loop's thread.
+Thin: the deciding is in `appliance.groups` and `appliance.consumer_groups`, the order of writes and answers in
+`appliance.coordinator`. Here they get a log to write to, threads to load and to assign in, timers, the metadata and the
+time. All methods are called on the loop's thread.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from appliance.base.config import BrokerConfig
 from appliance.base.errors import ErrorCode
 from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.broker_actors.partition_coordinator import InternalPartition, PartitionCoordinator, SendAnswer
+from appliance.consumer_groups.config import consumer_group_config
+from appliance.consumer_groups.context import AnyEffect, Job
+from appliance.consumer_groups.machine import AllGroupsMachine
+from appliance.consumer_groups.records import decode_record, replay_into
+from appliance.consumer_groups.stored import AnyRecord, StoredAllGroups
 from appliance.controller.image import MetadataImage, TopicState
 from appliance.coordinator.calls import Call
 from appliance.coordinator.loader import LoadSummary, load
@@ -25,11 +31,8 @@ from appliance.coordinator.moment import Moment
 from appliance.coordinator.partitioner import partition_for
 from appliance.coordinator.shard import ShardLimits
 from appliance.groups.config import group_config
-from appliance.groups.context import GroupEffect
-from appliance.groups.machine import GroupMachine
-from appliance.groups.records import decode_record, replay_into
 from appliance.groups.refusals import refuse
-from appliance.groups.stored import GroupRecord, LoadedTransactions, StoredGroups
+from appliance.groups.stored import LoadedTransactions
 from appliance.server.handlers.find_coordinator import OFFSETS_TOPIC
 from appliance.wire.schema import Struct
 
@@ -72,6 +75,7 @@ class GroupCoordinatorHost:
         self._broker = broker
         self.randomness = randomness or SystemRandomness()
         self.config = group_config(broker.config.get)
+        self.consumer_config = consumer_group_config(broker.config.get)
         self.background = broker.background
         self._coordinators: dict[int, GroupCoordinator] = {}
         self._topics_by_id: Mapping[uuid.UUID, TopicState] = {}
@@ -96,6 +100,10 @@ class GroupCoordinatorHost:
         clock = self._broker.clock
         return Moment(clock.now_ms(), clock.monotonic_ms())
 
+    def world(self) -> MetadataImage:
+        """Topics and configs as this broker knows them."""
+        return self._broker.image
+
     def limits_of(self, hosted: InternalPartition) -> ShardLimits:
         """Bounds of the coordinator of this partition."""
         config = self._broker.config
@@ -113,7 +121,7 @@ class GroupCoordinatorHost:
         if coordinator is None:
             answer(refuse(call, ErrorCode.NOT_COORDINATOR))
         else:
-            coordinator.submit(call, answer, group_id if after_writes else None)
+            coordinator.submit(call, answer, group_id if after_writes else coordinator.must_wait(call))
 
     def submit_to(self, partition: int, call: Call, answer: SendAnswer) -> None:
         """Let the coordinator of a partition decide what concerns all of it."""
@@ -123,17 +131,17 @@ class GroupCoordinatorHost:
         else:
             coordinator.submit(call, answer, None)
 
-    def view(self, group_id: str) -> GroupMachine | ErrorCode:
+    def view(self, group_id: str) -> AllGroupsMachine | ErrorCode:
         """The groups of the partition that this group belongs to, or why they cannot be looked at here."""
         coordinator = self._coordinator_of(group_id)
         return ErrorCode.NOT_COORDINATOR if coordinator is None else coordinator.view()
 
-    def views(self) -> list[GroupMachine] | ErrorCode:
+    def views(self) -> list[AllGroupsMachine] | ErrorCode:
         """All groups that this broker coordinates."""
         views = [coordinator.view() for _, coordinator in sorted(self._coordinators.items())]
         if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in views:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return [view for view in views if isinstance(view, GroupMachine)]
+        return [view for view in views if isinstance(view, AllGroupsMachine)]
 
     def create_topic(self, done: Callable[[], None]) -> None:
         """Have `__consumer_offsets` created; `done` is called when it is there, or could not be created."""
@@ -172,29 +180,42 @@ class GroupCoordinatorHost:
                 coordinator.topics_deleted(deleted)
 
 
-class GroupCoordinator(PartitionCoordinator[GroupMachine, GroupRecord, StoredGroups]):
+class GroupCoordinator(PartitionCoordinator[AllGroupsMachine, AnyRecord, StoredAllGroups]):
     """The groups of one partition of `__consumer_offsets`."""
 
     def __init__(self, host: GroupCoordinatorHost, hosted: InternalPartition) -> None:
         super().__init__(host, hosted)
         self._groups_host = host
 
-    def _read(self) -> tuple[StoredGroups, LoadSummary]:
-        stored = StoredGroups()
+    def _read(self) -> tuple[StoredAllGroups, LoadSummary]:
+        stored = StoredAllGroups()
         batches = self._hosted.read_committed_batches()
         return stored, load(batches, partial(replay_into, stored), LoadedTransactions(stored, decode_record))
 
-    def _begin(self, stored: StoredGroups) -> GroupMachine:
-        return GroupMachine(self._groups_host.config, self._groups_host.randomness, stored)
+    def _begin(self, stored: StoredAllGroups) -> AllGroupsMachine:
+        host = self._groups_host
+        return AllGroupsMachine(host.config, host.consumer_config, host.randomness, stored, host.world)
 
     def _refuse(self, call: Call, error: ErrorCode) -> Struct:
         return refuse(call, error)
 
-    def _first_effects(self, machine: GroupMachine, now: Moment) -> list[GroupEffect]:
+    def _first_effects(self, machine: AllGroupsMachine, now: Moment) -> list[AnyEffect]:
         return machine.loaded(now)
 
-    def _back_in_service(self, machine: GroupMachine, now: Moment) -> list[GroupEffect]:
+    def _back_in_service(self, machine: AllGroupsMachine, now: Moment) -> list[AnyEffect]:
         return machine.time_anew(now)
+
+    def _after_step(self, machine: AllGroupsMachine) -> None:
+        for job in machine.take_jobs():
+            self._host.background.run(job.run, partial(self._job_done, machine, job))
+
+    def _job_done(self, machine: AllGroupsMachine, job: Job, result: object) -> None:
+        if machine is self._machine:
+            self._do(lambda shard, now: shard.decide(lambda: machine.job_done(job, result, now), now))
+
+    def must_wait(self, call: Call) -> str | None:
+        """The group whose writes have to be finished before this can be decided."""
+        return None if self._machine is None else self._machine.must_wait(call)
 
     def topics_deleted(self, deleted: list[tuple[str, uuid.UUID]]) -> None:
         """Topics are gone, by name and id."""

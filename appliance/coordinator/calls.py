@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from appliance.wire.schema import Struct
 
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 
 
 @dataclass(eq=False, slots=True)

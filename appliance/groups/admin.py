@@ -54,6 +54,8 @@ def list_groups(context: Context, states: list[str], types: list[str]) -> list[L
         return []
     listed: list[ListedGroup] = []
     for group_id in {**dict.fromkeys(context.stored.group_ids()), **context.groups}:
+        if group_id in context.others and group_id not in context.groups:
+            continue
         group = context.find(group_id)
         if group is not None and (not wanted_states or group.state.value.lower() in wanted_states):
             listed.append(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from appliance.base.randomness import Randomness, random_uuid
 from appliance.coordinator.calls import Effect
@@ -55,7 +57,25 @@ class ExpiryDue:
     """Look for offsets and groups that are not kept any longer."""
 
 
-Event = SessionOver | JoinOver | InitialDelayOver | SyncOver | ExpiryDue
+@dataclass(frozen=True, slots=True)
+class OtherEvent:
+    """Of groups of another kind that lie in the same partition."""
+
+
+Event = SessionOver | JoinOver | InitialDelayOver | SyncOver | ExpiryDue | OtherEvent
+
+
+class OtherGroup(Protocol):
+    """A group of another kind, as far as its offsets are concerned."""
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    def may_read(self, topic: str) -> bool:
+        """Whether offsets of this topic are in use."""
+
+    def tombstones(self) -> list[Any]:
+        """The records that end it."""
 
 
 @dataclass(slots=True)
@@ -68,6 +88,8 @@ class Context:
     groups: dict[str, Group] = field(default_factory=dict)
     """Those with members, or with somebody about to become one. For all others the stored state says everything."""
     deadlines: Deadlines[DeadlineKey, Event] = field(default_factory=Deadlines)
+    others: Mapping[str, OtherGroup] = field(default_factory=dict)
+    """Groups of another kind, which have their offsets here, too."""
     to_expire: list[str] = field(default_factory=list)
     """Groups that the present round of expiry has not looked at yet."""
 

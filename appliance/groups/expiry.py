@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from appliance.coordinator.calls import Write
 from appliance.coordinator.moment import Moment
-from appliance.groups.context import Context, ExpiryDue, GroupEffect
+from appliance.groups.context import Context, ExpiryDue, GroupEffect, OtherGroup
 from appliance.groups.group import Group
 from appliance.groups.states import GroupState
 from appliance.groups.stored import NO_TIMESTAMP, CommittedOffset, GenerationRecord, GroupRecord, OffsetRecord
@@ -64,6 +64,9 @@ def _expire_group(context: Context, group_id: str, now: Moment) -> list[GroupEff
     group = context.find(group_id)
     if group is None or (context.stored.pending and context.stored.has_pending(group_id)):
         return []
+    other = context.others.get(group_id)
+    if other is not None:
+        return _expire_other(context, group_id, other, now)
     records: list[GroupRecord] = []
     is_all_gone = True
     for topic, partition, offset in context.stored.offsets_of(group_id):
@@ -77,6 +80,25 @@ def _expire_group(context: Context, group_id: str, now: Moment) -> list[GroupEff
         end = GenerationRecord(group_id, None)
         writes.append(Write(group_id, (end,), follow_up=GroupDeleted(), only_alone=True))
     return list(writes)
+
+
+def _expire_other(context: Context, group_id: str, other: OtherGroup, now: Moment) -> list[GroupEffect]:
+    """Each offset counts from its last commit, unless somebody reads its topic."""
+    kept_ms = context.config.offsets_retention_ms
+    records: list[GroupRecord] = []
+    is_all_gone = True
+    for topic, partition, offset in context.stored.offsets_of(group_id):
+        if offset.expire_timestamp_ms != NO_TIMESTAMP:
+            is_over = now.wall_ms >= offset.expire_timestamp_ms
+        else:
+            is_over = now.wall_ms - offset.commit_timestamp_ms >= kept_ms
+        if is_over and not other.may_read(topic):
+            records.append(OffsetRecord(group_id, topic, partition, None))
+        else:
+            is_all_gone = False
+    if is_all_gone and other.is_empty and group_id not in context.groups:
+        records += other.tombstones()
+    return list(writes_of(group_id, records))
 
 
 def _is_over(context: Context, group: Group, topic: str, offset: CommittedOffset, now: Moment) -> bool:

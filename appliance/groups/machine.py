@@ -19,6 +19,7 @@ from appliance.groups.context import (
     GroupEffect,
     InitialDelayOver,
     JoinOver,
+    OtherEvent,
     SessionOver,
     SyncOver,
 )
@@ -45,25 +46,25 @@ class GroupMachine:
     """Decides for `appliance.coordinator.shard.CoordinatorShard`."""
 
     def __init__(self, config: GroupConfig, randomness: Randomness, stored: StoredGroups) -> None:
-        self._context = Context(config, randomness, stored)
+        self.context = Context(config, randomness, stored)
 
     @property
     def stored(self) -> StoredGroups:
         """What the log says."""
-        return self._context.stored
+        return self.context.stored
 
     @property
     def groups(self) -> dict[str, Group]:
         """Groups that somebody is in, or about to be; to look at."""
-        return self._context.groups
+        return self.context.groups
 
     @property
     def deadlines(self) -> Deadlines[DeadlineKey, Event]:
-        return self._context.deadlines
+        return self.context.deadlines
 
     def loaded(self, now: Moment) -> list[GroupEffect]:
         """The stored state is complete: members have one session timeout to be heard."""
-        context = self._context
+        context = self.context
         effects: list[GroupEffect] = []
         for group_id, generation in context.stored.generations.items():
             if not generation.members:
@@ -78,12 +79,12 @@ class GroupMachine:
 
     def time_anew(self, now: Moment) -> list[GroupEffect]:
         """Nobody could reach us for a while, which was not the members' fault: they have their full time again."""
-        barrier.time_anew(self._context, now)
+        barrier.time_anew(self.context, now)
         return []
 
     def handle(self, call: Call, now: Moment) -> list[GroupEffect]:
         """Decide a request that names one group."""
-        context = self._context
+        context = self.context
         match call.request:
             case HeartbeatRequest() as request:
                 return presence.heartbeat(context, call, request, now)
@@ -110,23 +111,23 @@ class GroupMachine:
         self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
     ) -> OffsetFetchResponseGroup:
         """Committed offsets of one group; with `require_stable` only those that no open transaction may change."""
-        return offsets.fetch(self._context, request, require_stable=require_stable)
+        return offsets.fetch(self.context, request, require_stable=require_stable)
 
     def describe(self, group_id: str) -> DescribedGroup:
         """One group and its members."""
-        return admin.describe(self._context, group_id)
+        return admin.describe(self.context, group_id)
 
     def list_groups(self, states: list[str], types: list[str]) -> list[ListedGroup]:
         """All groups that pass the filters."""
-        return admin.list_groups(self._context, states, types)
+        return admin.list_groups(self.context, states, types)
 
     def topics_deleted(self, deleted: list[tuple[str, uuid.UUID]]) -> list[GroupEffect]:
         """Topics, by name and id, are gone, and so are their offsets."""
-        return offsets.topics_deleted(self._context, deleted)
+        return offsets.topics_deleted(self.context, deleted)
 
     def due(self, event: Event, now: Moment) -> list[GroupEffect]:
         """A deadline has passed."""
-        context = self._context
+        context = self.context
         match event:
             case SessionOver():
                 return presence.session_over(context, event, now)
@@ -138,14 +139,17 @@ class GroupMachine:
                 return syncing.sync_over(context, event, now)
             case ExpiryDue():
                 return expiry.expire(context, now)
+            case OtherEvent():
+                invariant(False, f"{event} is not of a classic group")
+                return []
 
     def replay(self, record: GroupRecord) -> None:
         """Take over a committed record."""
-        self._context.stored.replay(record)
+        self.context.stored.replay(record)
 
     def written(self, write: Write[GroupRecord], now: Moment) -> list[GroupEffect]:
         """Go on after a write."""
-        context = self._context
+        context = self.context
         match write.follow_up:
             case syncing.GenerationStored() as done:
                 return syncing.generation_stored(context, done, now)
@@ -164,15 +168,15 @@ class GroupMachine:
         """Go on after a write that failed. An empty or deleted group needs nothing: its members are gone either way."""
         match write.follow_up:
             case syncing.GenerationStored() as done:
-                return syncing.generation_not_stored(self._context, done, error, now)
+                return syncing.generation_not_stored(self.context, done, error, now)
             case joining.StaticMemberReplaced() as done:
-                return joining.static_member_not_stored(self._context, done, error, now)
+                return joining.static_member_not_stored(self.context, done, error, now)
         return []
 
     def unload(self) -> list[GroupEffect]:
         """Send all who wait to the new coordinator."""
         effects: list[GroupEffect] = []
-        for group in self._context.groups.values():
+        for group in self.context.groups.values():
             for member in group.members.values():
                 calls = (group.take_join(member), group.take_sync(member))
                 effects += [refusal(call, ErrorCode.NOT_COORDINATOR) for call in calls if call is not None]

@@ -14,6 +14,7 @@ takes apart
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import ZERO_UUID
@@ -58,6 +59,17 @@ def commit(context: Context, call: Call, request: OffsetCommitRequest, now: Mome
         return [refusal(call, error)]
     if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         context.expect_heartbeat(group, group.members[request.member_id], now)
+    return write(context, call, request, now)
+
+
+def write(
+    context: Context,
+    call: Call,
+    request: OffsetCommitRequest,
+    now: Moment,
+    check: Callable[[uuid.UUID, int], ErrorCode] | None = None,
+) -> list[GroupEffect]:
+    """Commit what may be committed; `check` may refuse single partitions."""
     topics: list[OffsetCommitResponseTopic] = []
     records: list[OffsetRecord] = []
     keep_ms = request.retention_time_ms
@@ -65,10 +77,10 @@ def commit(context: Context, call: Call, request: OffsetCommitRequest, now: Mome
     for topic in request.topics:
         partitions: list[OffsetCommitResponsePartition] = []
         for partition in topic.partitions:
-            error = ErrorCode.NONE
+            error = ErrorCode.NONE if check is None else check(topic.topic_id, partition.partition_index)
             if len(partition.committed_metadata or "") > context.config.offset_metadata_max_bytes:
                 error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
+            elif error is ErrorCode.NONE:
                 offset = _committed(partition, topic.topic_id, now, expire_timestamp_ms)
                 records.append(OffsetRecord(request.group_id, topic.name, partition.partition_index, offset))
             partitions.append(
@@ -169,10 +181,18 @@ def delete(context: Context, call: Call, request: OffsetDeleteRequest) -> list[G
         return [refusal(call, ErrorCode.GROUP_ID_NOT_FOUND)]
     if group.state is not GroupState.EMPTY and not group.is_of_consumers:
         return [refusal(call, ErrorCode.NON_EMPTY_GROUP)]
+    is_used = group.state is not GroupState.EMPTY
+    return delete_unused(context, call, request, lambda topic: is_used and group.may_read(topic))
+
+
+def delete_unused(
+    context: Context, call: Call, request: OffsetDeleteRequest, is_read: Callable[[str], bool]
+) -> list[GroupEffect]:
+    """Delete the offsets of topics that nobody reads."""
     topics: list[OffsetDeleteResponseTopic] = []
     records: list[OffsetRecord] = []
     for topic in request.topics:
-        in_use = group.state is not GroupState.EMPTY and group.may_read(topic.name)
+        in_use = is_read(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if in_use else ErrorCode.NONE
         if not in_use:
             records += _tombstones(context, request.group_id, topic)

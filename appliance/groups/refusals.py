@@ -7,6 +7,10 @@ from typing import Any
 
 from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Answer, Call
+from appliance.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from appliance.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from appliance.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from appliance.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -127,4 +131,5 @@ _FORMS: dict[type[Struct], Callable[[Call, ErrorCode], Struct]] = {
     OffsetFetchRequestGroup: _offset_fetch,
     DeleteGroupsRequest: _delete_groups,
     OffsetDeleteRequest: lambda _, error: OffsetDeleteResponse(error_code=error),
+    ConsumerGroupHeartbeatRequest: lambda _, error: ConsumerGroupHeartbeatResponse(error_code=error),
 }

@@ -205,7 +205,7 @@ class StoredGroups:
 class LoadedTransactions:
     """Offsets in transactions, as a load meets them."""
 
-    def __init__(self, stored: StoredGroups, read: Callable[[bytes, bytes | None], GroupRecord | None]) -> None:
+    def __init__(self, stored: StoredGroups, read: Callable[[bytes, bytes | None], object]) -> None:
         self._stored = stored
         self._read = read
 

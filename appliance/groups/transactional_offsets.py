@@ -31,6 +31,11 @@ def commit(context: Context, call: Call, request: TxnOffsetCommitRequest, now: M
     error = _may_commit(request, context.find(request.group_id))
     if error is not ErrorCode.NONE:
         return [refusal(call, error)]
+    return write(context, call, request, now)
+
+
+def write(context: Context, call: Call, request: TxnOffsetCommitRequest, now: Moment) -> list[GroupEffect]:
+    """The offsets wait in the log for the end of their transaction."""
     topics: list[TxnOffsetCommitResponseTopic] = []
     records: list[PendingOffsetRecord] = []
     for topic in request.topics:

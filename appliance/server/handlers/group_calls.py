@@ -10,6 +10,7 @@ from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Call
 from appliance.server.context import Broker
 from appliance.server.requests import Pending, Request
+from appliance.wire.messages import consumer_group_describe
 from appliance.wire.messages.describe_groups import DescribedGroup
 from appliance.wire.messages.list_groups import ListedGroup
 from appliance.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
@@ -24,6 +25,8 @@ class GroupView(Protocol):
     ) -> OffsetFetchResponseGroup: ...
 
     def describe(self, group_id: str) -> DescribedGroup: ...
+
+    def describe_consumer_group(self, group_id: str) -> consumer_group_describe.DescribedGroup: ...
 
     def list_groups(self, states: list[str], types: list[str]) -> list[ListedGroup]: ...
 

@@ -176,9 +176,13 @@ def _fetch_group(broker: Broker, request: Request, group: OffsetFetchRequestGrou
         topic_id = state.topic_id if state is not None else ZERO_UUID
         known.append(OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=topic.partition_indexes))
     found = view.fetch_offsets(
-        OffsetFetchRequestGroup(group_id=group.group_id, topics=known), require_stable=require_stable
+        OffsetFetchRequestGroup(
+            group_id=group.group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=known
+        ),
+        require_stable=require_stable,
     )
-    found.topics += unknown
+    if found.error_code == ErrorCode.NONE:
+        found.topics += unknown
     return found
 
 
