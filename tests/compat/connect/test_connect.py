@@ -45,7 +45,8 @@ def properties(path: Path, content: dict[str, Any]) -> Path:
 
 def source(name: str, file: Path, topic: str) -> dict[str, Any]:
     connector = f"{FILE}.FileStreamSourceConnector"
-    return {"name": name, "connector.class": connector, "tasks.max": 1, "file": file, "topic": topic, "batch.size": 10}
+    # At its default `batch.size`: with a smaller one it keeps back what it has read until the file grows.
+    return {"name": name, "connector.class": connector, "tasks.max": 1, "file": file, "topic": topic}
 
 
 def sink(name: str, file: Path, topic: str) -> dict[str, Any]:
