@@ -154,6 +154,8 @@ class ConsumerContext:
     config: ConsumerGroupConfig
     world: Callable[[], World]
     memories: dict[str, Memory] = field(default_factory=dict)
+    upgrading: dict[str, None] = field(default_factory=dict)
+    """Classic groups whose upgrade is, or may still be, on its way into the log: their requests wait for that."""
     jobs: list[Job] = field(default_factory=list)
     """Work for a helper thread, taken by whoever owns the machine."""
 

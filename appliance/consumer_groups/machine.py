@@ -116,7 +116,8 @@ class AllGroupsMachine:
         if isinstance(request, ConsumerGroupHeartbeatRequest):
             return request.group_id
         group_id: str | None = getattr(request, "group_id", None)
-        return group_id if group_id in self._context.stored.consumer_groups else None
+        context = self._context
+        return group_id if group_id in context.stored.consumer_groups or group_id in context.upgrading else None
 
     def handle(self, call: Call, now: Moment) -> list[AnyEffect]:
         """Decide a request that names one group."""
@@ -244,8 +245,10 @@ class AllGroupsMachine:
             case GroupEpochRecord(group_id, None):
                 context.memories.pop(group_id, None)
             case GroupEpochRecord(group_id):
+                context.upgrading.pop(group_id, None)
                 classic = context.classic.groups.get(group_id)
-                if classic is not None and group_id not in context.stored.consumer_groups:
+                if classic is not None:
+                    # Its upgrade had been given up as timed out.
                     migration.forget_classic(context, classic)
         context.stored.replay(record)
 

@@ -147,6 +147,7 @@ def take_over(context: ConsumerContext, found: Joinable, now: Moment) -> list[An
         calls = (classic.take_join(member), classic.take_sync(member))
         effects += [refusal(call, ErrorCode.REBALANCE_IN_PROGRESS) for call in calls if call is not None]
     forget_classic(context, classic)
+    context.upgrading[classic.group_id] = None
     for member_id, info in found.group.members.items():
         if info.classic is not None:
             context.expect_member(classic.group_id, member_id, now, info.classic.session_timeout_ms)
@@ -164,7 +165,10 @@ def forget_classic(context: ConsumerContext, classic: Group) -> None:
 
 
 def upgrade_failed(context: ConsumerContext, done: Upgraded, now: Moment) -> None:
-    """The group is what the log says: its classic members are heard again, as after a failover."""
+    """The group is what the log says: its classic members are heard again, as after a failover.
+
+    Until nothing of it is on its way any more, its requests still wait: the write may come into the log after all.
+    """
     generation = context.stored.generations.get(done.group_id)
     if generation is None or not generation.members or done.group_id in context.classic.groups:
         return
