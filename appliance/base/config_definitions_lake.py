@@ -19,8 +19,8 @@ _ROWS = (
         ConfigType.STRING,
         "none",
         "`parquet` writes the records of a tiered topic as rows of Parquet files into the object store, each exactly "
-        "once; see [lake](lake.md).",
-        choices=("none", "parquet"),
+        "once; `iceberg` makes an Iceberg table of them, too; see [lake](lake.md).",
+        choices=("none", "parquet", "iceberg"),
     ),
     _lake(
         "value.format",

@@ -211,6 +211,15 @@ _LIMITS = (
         0,
     ),
     _own("lake.check.interval.ms", INT, 10_000, "How often the lake service looks for tiered records without files."),
+    _own(
+        "lake.iceberg.catalog",
+        ConfigType.PASSWORD,
+        None,
+        "The catalog of Iceberg tables: pyiceberg's properties as key=value with commas between, for instance "
+        "type=rest,uri=https://…; without it an SQLite file in the lake service's folder.",
+        None,
+    ),
+    _own("lake.iceberg.namespace", STRING, "appliance", "The namespace of Iceberg tables in their catalog.", None),
     _own("up.ready.timeout.ms", INT, 120_000, "How long `appliance up` waits for its processes to be ready."),
 )
 

@@ -10,13 +10,14 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from appliance.base.clock import Clock, SystemClock
 from appliance.base.config import BrokerConfig
 from appliance.base.config_definitions_lake import LAKE_TOPIC_CONFIGS
 from appliance.base.errors import KafkaError
 from appliance.base.ids import TopicPartition
-from appliance.base.object_store import ObjectStoreError
+from appliance.base.object_store import ObjectStoreError, StoreUnavailable
 from appliance.base.processes import ProcessHandle, ServiceSettings
 from appliance.client.client import Client
 from appliance.client.cluster import TopicMetadata
@@ -30,18 +31,23 @@ from appliance.tiering.lake.ledger import CorruptLedger, Ledger
 from appliance.tiering.lake.names import Output
 from appliance.tiering.lake.outputs import current_output, sweep
 from appliance.tiering.lake.rows import Interrupted
-from appliance.tiering.lake.spec import BadSpec, LakeSpec, spec_of
+from appliance.tiering.lake.spec import ICEBERG, BadSpec, LakeSpec, spec_of
 from appliance.tiering.lake.worker import LakeWorker
 from appliance.tiering.layout import CorruptObject
 from appliance.tiering.manifest import CorruptManifest
 from appliance.tiering.reader import TierNotCovering
 from appliance.tiering.stores import open_store
 
+if TYPE_CHECKING:
+    from appliance.tiering.lake.iceberg import IcebergTables
+
 CLIENT_ID = "appliance-lake"
 TOPICS_PER_REQUEST = 100
 """Of how many topics a broker is asked for the configs at once: it answers on its event loop."""
 OUTPUT_CHECK_INTERVALS = 6
 """Every so many intervals it is looked up which output of a topic counts."""
+PAUSE_MAX_MS = 60_000
+"""The longest that a partition is left alone after failures."""
 LATEST_TIERED = -5
 _WANTED = (*LAKE_TOPIC_CONFIGS, "cleanup.policy")
 
@@ -57,7 +63,8 @@ def serve(settings: ServiceSettings, handle: ProcessHandle) -> None:
     config = BrokerConfig(settings.properties)
     client = Client(settings.bootstrap_servers, client_id=CLIENT_ID, security=service_security(settings.properties))
     with client:
-        lake = Lake(client, open_store(settings.object_store), settings.data_dir, SystemClock(), handle.stopping.is_set)
+        store = open_store(settings.object_store)
+        lake = Lake(client, store, settings.data_dir, SystemClock(), config, handle.stopping.is_set)
         exporter = LakeExporter(settings.host, settings.port, lambda: lake.numbers)
         try:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -79,7 +86,11 @@ class _Partition:
     again_ms: int = 0
     """When what waits is old enough."""
     ledger: Ledger | None = None
+    published: int = -1
+    """Files that are in the Iceberg table."""
     problem: str = ""
+    failures: int = 0
+    """In a row."""
 
 
 @dataclass(slots=True)
@@ -94,9 +105,17 @@ class Lake:
     """All topics with lake output."""
 
     def __init__(
-        self, client: Client, store: BodyStore, folder: Path, clock: Clock, stopping: Callable[[], bool]
+        self,
+        client: Client,
+        store: BodyStore,
+        folder: Path,
+        clock: Clock,
+        config: BrokerConfig,
+        stopping: Callable[[], bool],
     ) -> None:
         self._client = client
+        self._config = config
+        self._tables: IcebergTables | None = None
         self._store = store
         self._folder = folder
         self._clock = clock
@@ -191,23 +210,26 @@ class Lake:
             if self._stopping():
                 return
             now_ms = self._clock.monotonic_ms()
-            # Nothing new and nothing old enough: no request.
-            if at < max(0, one.next_offset) or (at == one.tiered and not one.problem and now_ms < one.again_ms):
+            # Nothing new and nothing old enough, or it failed a moment ago: no request.
+            done = at < max(0, one.next_offset) and not one.problem
+            if done or ((at == one.tiered or one.problem) and now_ms < one.again_ms):
                 continue
-            self._make(name, number, one, spec)
+            self._make(name, number, known.output, one, spec)
             one.tiered = at
         self._sweep(known)
 
-    def _make(self, name: str, number: int, one: _Partition, spec: LakeSpec) -> None:
+    def _make(self, name: str, number: int, output: Output, one: _Partition, spec: LakeSpec) -> None:
         try:
             one.ledger = one.worker.work(spec)
             one.next_offset = one.ledger.next_offset
             one.again_ms = self._clock.monotonic_ms() + one.worker.waits_ms
+            if spec.format == ICEBERG and one.published < one.ledger.file_count:
+                one.published = self._publish(output, one.ledger)
             problem = ""
         except Interrupted:
             return
         except ImportError as error:
-            problem = f"{error.name} is not installed: pip install 'appliance[lake]'"
+            problem = f"{error.name} is not installed: pip install 'appliance[lake]' or 'appliance[iceberg]'"
         except (ObjectStoreError, TierNotCovering, BadSpec, OSError) as error:
             problem = str(error)
         except (CorruptManifest, CorruptObject, CorruptBatch, CorruptLedger) as error:
@@ -217,6 +239,23 @@ class Lake:
         elif one.problem and not problem:
             _log.info("%s-%d: files are made again", name, number)
         one.problem = problem
+        one.failures = one.failures + 1 if problem else 0
+        if problem:
+            pause_ms = self._config.get("lake.check.interval.ms") << min(one.failures, 10)
+            one.again_ms = self._clock.monotonic_ms() + min(PAUSE_MAX_MS, pause_ms)
+
+    def _publish(self, output: Output, ledger: Ledger) -> int:
+        # Here and not above: pyiceberg is an optional dependency.
+        from appliance.tiering.lake.iceberg import IcebergFailed, open_tables
+
+        if self._tables is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            catalog, namespace = self._config.get("lake.iceberg.catalog"), self._config.get("lake.iceberg.namespace")
+            self._tables = open_tables(catalog or "", namespace, self._store.url, str(self._folder))
+        try:
+            return self._tables.publish(self._store, output, ledger)
+        except IcebergFailed as error:
+            raise StoreUnavailable(str(error)) from error
 
     def _sweep(self, topic: _Topic) -> None:
         left = [one.worker for one in topic.partitions.values() if one.ledger is not None and one.worker.left_files]

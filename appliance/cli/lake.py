@@ -54,6 +54,11 @@ def list_lake(
     )
 
 
+def lake_of_store(object_store: str) -> list[dict[str, Any]]:
+    """For `appliance status --lake`."""
+    return _guarded(object_store, lake_rows)
+
+
 def lake_rows(store: ObjectStore, topics: list[str] | None = None, files: bool = False) -> list[dict[str, Any]]:
     """One row for each partition with lake output. Raises: ObjectStoreError, CorruptLedger, CorruptManifest."""
     from appliance.tiering.lake.outputs import files_of, outputs_of, read_ledgers

@@ -9,6 +9,7 @@ import typer
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import ZERO_UUID, uuid_to_text
 from appliance.cli import secured
+from appliance.cli.lake import lake_of_store
 from appliance.cli.output import LOCAL_BROKER, Bootstrap, Format, OutputFormat, print_json, print_table
 from appliance.cli.topics import CLIENT_ID, client_of
 
@@ -30,6 +31,7 @@ OFFLINE_SHOWN_MAX = 20
 
 def status(
     tiering: Annotated[bool, typer.Option("--tiering", help="All tiered partitions, not only those behind.")] = False,
+    lake: Annotated[bool, typer.Option("--lake", help="Lake output, too; looks into the object store.")] = False,
     bootstrap_server: Bootstrap = LOCAL_BROKER,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -63,6 +65,8 @@ def status(
         }
         document["problems"] = _problems(cluster, controller, document["tiering"]) + _disk_problems(document)
         document["problems"] += document["runtime"]
+        if lake:
+            document["lake"] = lake_of_store(document["object_store"] or "")
     if output is Format.JSON:
         print_json(document)
     else:
@@ -319,6 +323,16 @@ def _print(document: dict[str, Any]) -> None:
         [
             (row["path"], row["broker_id"], row["state"], row["free_bytes"], row["total_bytes"], row["logs"])
             for row in document["directories"]
+        ],
+    )
+    print_table(
+        ("LAKE OUTPUT", "NEXT OFFSET", "LAG", "ROWS", "DEAD LETTERS", "FILES"),
+        [
+            (
+                f"{row['topic']}-{row['partition']}",
+                *(row[k] for k in ("next_offset", "lag", "rows", "dead_letters", "files")),
+            )
+            for row in document.get("lake", ())
         ],
     )
     print_table(

@@ -1,6 +1,6 @@
 """`make bench-tiering`: uploads beside a bare boto3 upload, and cold reads beside bare ranged GETs, of the same bytes.
 
-    python -m tests.benchmarks.tiering [--quick] [--rounds N] [--print]
+    python -m tests.benchmarks.tiering [--quick] [--rounds N] [--print] [--lake]
 
 The object store is moto's S3 server in a process of its own on this machine, so it is a part of every figure: ratios
 count, rates do not. Uploads: the manager, its machines and helper threads over real logs, four partitions side by
@@ -42,6 +42,8 @@ from appliance.tiering.manifest import SegmentItem
 from appliance.tiering.names import partition_folder
 from appliance.tiering.s3 import S3Store
 from appliance.tiering.verify import read_manifests
+from tests.benchmarks.hot_beside_cold import hot_beside_cold
+from tests.benchmarks.lake import QUICK_ROWS, ROWS, lake_rates, lake_table
 from tests.benchmarks.report import with_section
 from tests.benchmarks.run import DOCUMENT, output_of, say
 from tests.support.broker_process import PartProcess
@@ -176,8 +178,8 @@ def measured_upload(kind: str, moto: MotoServer, segment_mib: int) -> dict[str, 
 # ---------------------------------------------------------------------------------------------------------- cold reads
 
 
-def cold_reads(moto: MotoServer, mib: int, rounds: int) -> dict[str, list[float]]:
-    """MiB a second of both kinds."""
+def cold_reads(moto: MotoServer, mib: int, rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """MiB a second of both kinds, and the p99 of produce requests alone and beside a reader."""
     folder = Path(tempfile.mkdtemp(prefix="bench-tiering-"))
     bucket = moto.bucket()
     store_url = f"s3://{bucket}"
@@ -214,7 +216,7 @@ def cold_reads(moto: MotoServer, mib: int, rounds: int) -> dict[str, list[float]
             for _ in range(rounds):
                 rates["ours"].append(_read_through_broker(client, end))
                 rates["bare"].append(_read_bare(store))
-            return rates
+            return rates, hot_beside_cold(parts[1].address, end, rounds)
     finally:
         for part in reversed(parts):
             part.kill()
@@ -286,9 +288,28 @@ def section(figures: dict[str, Any]) -> str:
     rows.append(
         f"| cold read | {cold['ours']:.0f} MiB/s | {cold['bare']:.0f} MiB/s | {cold['ours'] / cold['bare']:.2f} | | | |"
     )
+    alone, beside = (statistics.median(figures["hot"][kind]) for kind in ("alone", "beside"))
+    rows.append(
+        f"| p99 of hot produce: beside a cold reader, alone | {beside:.1f} ms | {alone:.1f} ms "
+        f"| {beside / alone:.2f} | | | |"
+    )
     head = "| | ours | bare | ratio | CPU per GiB | memory above the start | requests per GiB |"
     told = f"Medians of {figures['rounds']} rounds; {figures['date']}, {figures['commit']}."
     return "\n".join([BEGIN, "", head, "|---|---|---|---|---|---|---|", *rows, "", told, "", END])
+
+
+LAKE_BEGIN = "<!-- lake figures: written by `make bench-tiering`, from here -->"
+LAKE_END = "<!-- lake figures: to here -->"
+
+
+def lake_section(rows: int, rounds: int) -> str:
+    """Measured now."""
+    rates = lake_rates(rows, rounds)
+    say(f"  lake: {rates}")
+    told = f"Medians of {rounds} rounds of {rows:,} records of about 140 bytes in one process; "
+    told += f"{time.strftime('%Y-%m-%d', time.gmtime())}, {output_of('git', 'rev-parse', '--short=10', 'HEAD')}; "
+    told += "other work shared the machine, which CPU time hardly shows."
+    return "\n".join([LAKE_BEGIN, "", *lake_table(rates), "", told, "", LAKE_END])
 
 
 def main() -> int:
@@ -298,12 +319,20 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="little data, one round")
     parser.add_argument("--rounds", type=int, default=0, help=f"of each kind ({ROUNDS})")
     parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
+    parser.add_argument("--lake", action="store_true", help="only lake output")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.child:
         print(json.dumps(upload(**json.loads(chosen.child))))
         return 0
     rounds = chosen.rounds or (QUICK_ROUNDS if chosen.quick else ROUNDS)
+    lake = lake_section(QUICK_ROWS if chosen.quick else ROWS, rounds)
+    if chosen.lake:
+        if chosen.print:
+            print(lake)
+        else:
+            DOCUMENT.write_text(with_section(DOCUMENT.read_text(), lake, LAKE_BEGIN, LAKE_END))
+        return 0
     uploads: dict[int, dict[str, list[dict[str, Any]]]] = {}
     with MotoServer() as moto:
         for segment_mib in QUICK_SEGMENT_MIB if chosen.quick else SEGMENT_MIB:
@@ -313,19 +342,23 @@ def main() -> int:
                     run = measured_upload(kind, moto, segment_mib)
                     kinds[kind].append(run)
                     say(f"  upload {segment_mib} MiB {number + 1}/{rounds} {kind}: {run}")
-        cold = cold_reads(moto, QUICK_COLD_MIB if chosen.quick else COLD_MIB, rounds)
+        cold, hot = cold_reads(moto, QUICK_COLD_MIB if chosen.quick else COLD_MIB, rounds)
         say(f"  cold: {cold}")
+        say(f"  hot: {hot}")
     figures = {
         "uploads": uploads,
         "cold": cold,
+        "hot": hot,
         "rounds": rounds,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": output_of("git", "rev-parse", "--short=10", "HEAD"),
     }
     if chosen.print:
         print(section(figures))
+        print(lake)
     else:
-        DOCUMENT.write_text(with_section(DOCUMENT.read_text(), section(figures), BEGIN, END))
+        text = with_section(DOCUMENT.read_text(), section(figures), BEGIN, END)
+        DOCUMENT.write_text(with_section(text, lake, LAKE_BEGIN, LAKE_END))
         say(f"written: {DOCUMENT.relative_to(REPO)}")
     return 0
 

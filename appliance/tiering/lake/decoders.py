@@ -187,7 +187,7 @@ def inferred(decoder: Decoder, values: Sequence[bytes | None], known: pa.Schema,
 
 def _require_shallow(values: Sequence[bytes]) -> None:
     for value in values:
-        if value.count(b"[") + value.count(b"{") <= JSON_NESTING_MAX:
+        if len(value) <= JSON_NESTING_MAX or value.count(b"[") + value.count(b"{") <= JSON_NESTING_MAX:
             continue
         depth = 0
         in_text = escaped = False

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 PARQUET = "parquet"
+ICEBERG = "iceberg"
 NONE = "none"
 DAY, HOUR = "day", "hour"
 TIME_PARTS = {DAY: ("event_date",), HOUR: ("event_date", "event_hour")}

@@ -64,7 +64,7 @@ class LakeWorker:
         self._stopping = stopping
         self._tier = TierCache(store, clock, max_age_ms=0)
         self._reader = TierReader(store)
-        self._oldest_ms = 0
+        self._oldest_ms = self._pending_bytes = 0
         self._first_seen: tuple[int, int] | None = None
         """The next offset, and when it was first seen waiting."""
         self.left_files = True
@@ -87,7 +87,8 @@ class LakeWorker:
         except StopIteration as stop:
             ledger: Ledger = stop.value
             if spec is not None:
-                self.waits_ms = max(0, spec.max_age_ms - self._oldest_ms)
+                is_due = ledger.plan is not None or self._pending_bytes >= spec.max_bytes
+                self.waits_ms = 0 if is_due else max(0, spec.max_age_ms - self._oldest_ms)
             return ledger
 
     def _perform(self, request: Request) -> object:
@@ -133,6 +134,7 @@ class LakeWorker:
         if pending and self._first_seen is not None:
             waited_ms = self._clock.monotonic_ms() - self._first_seen[1]
             pending[0] = pending[0]._replace(age_ms=max(pending[0].age_ms, waited_ms))
+        self._pending_bytes = size
         self._oldest_ms = max((one.age_ms for one in pending), default=0)
         return Tier(manifest.start_offset, manifest.end_offset, tuple(pending))
 

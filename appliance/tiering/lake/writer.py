@@ -20,7 +20,7 @@ from appliance.tiering.lake.names import DATA, DEAD, file_name
 from appliance.tiering.lake.partitioning import Partitioner
 from appliance.tiering.lake.rows import Records, committed_records
 from appliance.tiering.lake.schema import parse_schema, schema_text
-from appliance.tiering.lake.spec import LakeSpec
+from appliance.tiering.lake.spec import ICEBERG, LakeSpec
 from appliance.tiering.reader import TierReader
 
 OFFSET = "_offset"
@@ -226,16 +226,25 @@ class PlanWriter:
             yield MadeFile(one.kind, one.name, one.path, one.start, one.end, one.rows)
 
 
+def file_schema(values: pa.Schema | None) -> pa.Schema:
+    """The columns of an Iceberg table for values of this schema."""
+    if values is None:
+        return pa.schema(OWN_FIELDS)
+    columns = columns_of(values, LakeSpec(format=ICEBERG))
+    return pa.schema([*OWN_FIELDS, *(pa.field(own, values.field(name).type) for name, own in columns)])
+
+
 def columns_of(values: pa.Schema, spec: LakeSpec) -> list[tuple[str, str]]:
     """The value's columns and what they are called in files: not as ours, nor as those that name folders.
 
-    A field that names folders is no column of the files: readers find it in the folder's name.
+    A field that names folders is no column of the files: readers find it in the folder's name. Readers of an Iceberg
+    table do not, so theirs have it.
     """
-    folders = Partitioner(spec).names
-    taken = {one.name for one in OWN_FIELDS} | {name for name in folders if name not in spec.partition_by}
+    in_folders = set() if spec.format == ICEBERG else set(Partitioner(spec).names)
+    taken = {one.name for one in OWN_FIELDS} | {name for name in in_folders if name not in spec.partition_by}
     found = []
     for name in values.names:
-        if name in spec.partition_by:
+        if name in in_folders and name in spec.partition_by:
             continue
         own = name
         while own in taken:

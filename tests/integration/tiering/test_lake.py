@@ -18,19 +18,25 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from appliance.base.clock import SystemClock
+from appliance.base.config import BrokerConfig
+from appliance.base.ids import uuid_to_text
 from appliance.base.object_store import ObjectStoreError
-from appliance.broker_actors.lake_service import serve
+from appliance.broker_actors.lake_service import OUTPUT_CHECK_INTERVALS, serve
+from appliance.broker_actors.lake_service import Lake as LakeRounds
 from appliance.cli.main import app
 from appliance.client.client import Client
 from appliance.client.results import NewTopic
 from appliance.tiering import reader as reader_module
 from appliance.tiering.directory import DirectoryStore
 from appliance.tiering.lake import worker as worker_module
+from appliance.tiering.lake.iceberg import open_tables
 from appliance.tiering.lake.ledger import Ledger
-from appliance.tiering.lake.names import DATA, Output
+from appliance.tiering.lake.names import DATA, Output, current_name
 from appliance.tiering.lake.outputs import current_output, files_of, read_ledger, sweep
 from appliance.tiering.s3 import S3Store
 from tests.support.broker import RunningCluster, running_cluster
+from tests.support.fault_store import FaultStore
 from tests.support.laked import AT_ONCE, OUTPUT, Laked
 from tests.support.moto_server import MotoServer
 from tests.support.replicated import until
@@ -124,6 +130,9 @@ def test_committed_records_become_rows_once_while_two_services_run(cluster: Runn
         until(lambda: 'appliance_lake_rows_total{partition="1",topic="orders"} 40.0' in metrics(), "the metrics", 30)
     report = verified(store, "orders")
     assert report["whole"] and sum(row["rows"] for row in report["partitions"]) == 80
+    shown = CliRunner().invoke(app, ["status", "--lake", "-b", servers, "--format", "json"])
+    told = [(row["topic"], row["rows"], row["lag"]) for row in json.loads(shown.stdout)["lake"]]
+    assert told == [("orders", 40, 0)] * 2
     listed = CliRunner().invoke(app, ["lake", "ls", store, "--files"])
     assert listed.exit_code == 0 and "event_date=" in listed.stdout
 
@@ -162,6 +171,51 @@ def test_configs_that_cannot_be_followed_are_told(cluster: RunningCluster, tmp_p
         producer.produce("broken", b"{}")
         assert producer.flush(30) == 0
         until(lambda: "there is no type 'number'" in caplog.text, "the reason of the other", 30)
+
+
+def test_a_topic_becomes_an_iceberg_table(cluster: RunningCluster, tmp_path: Path) -> None:
+    lake = Lake(cluster, "trips", partitions=2, lake_format="iceberg")
+    servers, store = cluster.bootstrap_servers, (cluster.folder / "object-store").as_uri()
+    (tmp_path / "one").mkdir()
+    tables = open_tables("", "appliance", store, str(tmp_path / "one"))
+    producer = Producer({"bootstrap.servers": servers, "log_level": 2})
+    for n in range(10):
+        producer.produce("trips", json.dumps({"n": n}), partition=n % 2)
+    assert producer.flush(30) == 0
+
+    def numbers() -> list[int]:
+        name = tables.table_name(lake.output, "trips")
+        if not tables._catalog.table_exists(name):
+            return []
+        return sorted(tables._catalog.load_table(name).scan().to_arrow().column("n").to_pylist())
+
+    with running_service(serve, "one", servers, tmp_path, store, QUICK):
+        until(lambda: len(numbers()) >= 10, "rows in the table", 60)
+    assert numbers() == list(range(10))
+
+
+def test_topics_of_which_nothing_waits_cost_a_lookup_in_six_rounds(cluster: RunningCluster, tmp_path: Path) -> None:
+    topic = Lake(cluster, "idle", partitions=3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
+    for n in range(9):
+        producer.produce("idle", json.dumps({"n": n}), partition=n % 3)
+    assert producer.flush(30) == 0
+    store = FaultStore(topic.store)
+    with Client(cluster.bootstrap_servers) as client:
+        lake = LakeRounds(client, store, tmp_path, SystemClock(), BrokerConfig({}), lambda: False)
+
+        def made() -> bool:
+            lake.work()
+            return sum(one.rows for one in lake.numbers if one.topic == "idle") == 9
+
+        until(made, "all rows", 60)
+        for _ in range(OUTPUT_CHECK_INTERVALS):
+            lake.work()
+        asked: list[str] = []
+        store.rule = lambda operation, name: asked.append(name)  # type: ignore[func-returns-value]
+        for _ in range(2 * OUTPUT_CHECK_INTERVALS):
+            lake.work()
+        assert [name for name in asked if uuid_to_text(topic.topic_id) in name] == [current_name(topic.topic_id)] * 2
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from appliance.tiering.directory import DirectoryStore
 from appliance.tiering.manager import QUIET_PER_SLICE
+from tests.support.fault_store import FaultStore
 from tests.support.tiering_kit import Hosted, ManualBackground, ManualClock, manager_of
 
 TICKS = 250
@@ -29,7 +30,8 @@ class Kit:
         self.path = path
         self.clock = ManualClock()
         self.background = ManualBackground(self.clock)
-        self.manager = manager_of(DirectoryStore(path / "objects"), self.background, self.clock)
+        self.store = FaultStore(DirectoryStore(path / "objects"))
+        self.manager = manager_of(self.store, self.background, self.clock)
 
     def leads(self, partition: int = 0, **configs: object) -> Watched:
         hosted = Watched(self.path, self.clock, partition=partition, **configs)
@@ -107,3 +109,15 @@ def test_a_partition_that_needs_a_look_finds_it_among_many_that_do_not(kit: Kit)
     kit.tick(3)
     assert few[-1].tiered_end == few[-1].log.log_end_offset
     assert {hosted.looks for hosted in few[:-1]} == {1}
+
+
+@pytest.mark.parametrize("records", [0, 12])
+def test_an_idle_hour_of_a_partition_costs_the_object_store_no_request(kit: Kit, records: int) -> None:
+    hosted = kit.leads(retention_ms=-1)
+    for _ in range(records // 4):
+        hosted.append_segment(batches=1)
+    kit.tick(180)
+    before = kit.store.calls.total()
+    kit.tick(3_600)
+    assert kit.store.calls.total() == before
+    assert hosted.tiered_end == records

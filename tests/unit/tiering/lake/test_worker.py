@@ -115,6 +115,27 @@ def test_a_given_schema_is_kept_to(lake: Laked) -> None:
     assert [one["_offset"] for one in lake.rows(DEAD)] == [2]
 
 
+def test_a_record_without_value_is_a_row_of_nulls(lake: Laked) -> None:
+    lake.hosted.append([b'{"n":1}', None, b"no json", b'{"n":2}'])
+    lake.hosted.append([None])
+    lake.put([{}])
+    lake.worker().work(AT_ONCE)
+    assert [(row["_offset"], row["n"]) for row in lake.rows()] == [(0, 1), (1, None), (3, 2), (4, None), (5, None)]
+    assert lake.ledger.dead == 1 and lake.problems() == []
+
+
+def test_more_plans_than_one_round_makes_go_on_at_once(lake: Laked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.tiering.lake.machine.STEPS_MAX", 3)
+    for first in range(4):
+        lake.put([{"n": first}])
+    worker, spec = lake.worker(), LakeSpec(max_bytes=1, partition_by=())
+    rounds = 0
+    while worker.work(spec).next_offset < 4:
+        rounds += 1
+        assert worker.waits_ms == 0
+    assert rounds > 1 and lake.problems() == []
+
+
 def test_csv_and_raw_values(lake: Laked) -> None:
     lake.put([b'1;"a;b"', b"x;y", b"2;", b"3;c\n4;d"])
     spec = replace(AT_ONCE, value_format="csv", schema="n bigint, s string", csv_delimiter=";")

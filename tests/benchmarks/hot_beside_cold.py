@@ -1,0 +1,68 @@
+"""What a reader of the tier does to the p99 of produce requests on the same broker: with and without it in turn."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from appliance.base.ids import TopicPartition
+from appliance.client.client import Client
+from appliance.client.results import NewTopic
+from appliance.records.batch import parse_header, split_batches
+from tests.support.repo import REPO
+from tests.support.requests import batch_of
+
+COLD = TopicPartition("cold", 0)
+HOT = TopicPartition("hot", 0)
+SECONDS = 10.0
+PAUSE_S = 0.002
+"""Between requests: about 400 a second, which no machine is busy with."""
+FETCH_BYTES = 4 << 20
+
+
+def hot_beside_cold(address: str, end: int, rounds: int, seconds: float = SECONDS) -> dict[str, list[float]]:
+    """p99 in milliseconds of produce requests, alone and beside a consumer of offsets [0, end) that are in the tier."""
+    found: dict[str, list[float]] = {"alone": [], "beside": []}
+    with Client(address) as client:
+        client.create_topics([NewTopic(HOT.topic, 1, 1)])
+        for _ in range(rounds):
+            found["alone"].append(_p99_ms(client, seconds))
+            command = [sys.executable, "-m", "tests.benchmarks.hot_beside_cold", address, str(end)]
+            reader = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE)
+            try:
+                assert reader.stdout is not None and reader.stdout.readline() == b"reading\n"
+                found["beside"].append(_p99_ms(client, seconds))
+            finally:
+                reader.kill()
+                reader.wait()
+    return found
+
+
+def _p99_ms(client: Client, seconds: float) -> float:
+    batch = batch_of(b"x" * 1_000)
+    taken = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = time.perf_counter()
+        client.produce(HOT, batch)
+        taken.append(time.perf_counter() - began)
+        time.sleep(PAUSE_S)
+    return sorted(taken)[len(taken) * 99 // 100] * 1_000
+
+
+def read_for_ever(address: str, end: int) -> None:
+    """From the first offset to `end`, again and again; says so once the first records have come."""
+    with Client(address) as client:
+        offset, told = 0, False
+        while True:
+            for batch in split_batches(client.fetch(COLD, offset, max_bytes=FETCH_BYTES).records):
+                offset = parse_header(batch).next_offset
+            if not told:
+                told = True
+                print("reading", flush=True)
+            offset = 0 if offset >= end else offset
+
+
+if __name__ == "__main__":
+    read_for_ever(sys.argv[1], int(sys.argv[2]))
