@@ -84,6 +84,7 @@ _CONSUMER_GROUPS = (
         600_000,
         "How often the topics of subscriptions by regular expression are looked at, at the latest.",
         low=10_000,
+        internal=True,
     ),
 )
 

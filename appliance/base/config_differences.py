@@ -43,6 +43,8 @@ DIFFERENT_DEFAULTS: dict[str, Difference] = {
 
 DIFFERENT_LIMITS: dict[str, str] = {
     "broker.heartbeat.interval.ms": "an interval of nothing would be a loop",
+    "group.consumer.assignors": "these are the ones there are; Kafka also loads classes of Java",
+    "group.consumer.migration.policy": "the same words in any case of letters, told otherwise",
     "log.flush.interval.ms": "the limit of the topic config that it stands for",
     "log.retention.ms": "the limit of the topic config that it stands for",
     "log.roll.jitter.ms": "the limit of the topic config that it stands for",

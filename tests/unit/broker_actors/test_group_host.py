@@ -16,10 +16,10 @@ from appliance.base.errors import ErrorCode
 from appliance.base.randomness import SeededRandomness
 from appliance.broker_actors.group_host import GroupCoordinatorHost
 from appliance.broker_actors.partition_coordinator import LOAD_POLL_MS, LOAD_RETRY_MS, REFUSED_POLL_MS
+from appliance.consumer_groups.machine import AllGroupsMachine
 from appliance.controller.image import MetadataImage, TopicState
 from appliance.controller.records import PartitionState
 from appliance.coordinator.calls import Call
-from appliance.groups.machine import GroupMachine
 from appliance.wire.messages.heartbeat import HeartbeatRequest
 from appliance.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from appliance.wire.messages.offset_commit import (
@@ -202,9 +202,9 @@ class Bench:
         return error
 
     @property
-    def machine(self) -> GroupMachine:
+    def machine(self) -> AllGroupsMachine:
         view = self.host.view("g")
-        assert isinstance(view, GroupMachine)
+        assert isinstance(view, AllGroupsMachine)
         return view
 
     def offset(self) -> int:
@@ -277,7 +277,7 @@ def test_a_load_that_fails_is_tried_again(caplog: pytest.LogCaptureFixture) -> N
     assert "the disk is slow today" in caplog.text
     bench.loop.work_fails = None
     bench.loop.advance(LOAD_RETRY_MS)
-    assert isinstance(bench.host.view("g"), GroupMachine)
+    assert isinstance(bench.host.view("g"), AllGroupsMachine)
 
 
 def test_when_leadership_goes_those_who_wait_are_sent_away() -> None:
@@ -346,11 +346,11 @@ def test_a_mistake_of_ours_is_logged_and_the_log_read_again(
     bench.partition.holds = True
     bench.commit(8)
 
-    def broken(self: GroupMachine, call: Call, now: object) -> object:
+    def broken(self: AllGroupsMachine, call: Call, now: object) -> object:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
-        patched.setattr(GroupMachine, "handle", broken)
+        patched.setattr(AllGroupsMachine, "handle", broken)
         assert bench.submit(HeartbeatRequest(group_id="g")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "a bug" in caplog.text
     assert error_of(bench.answers[0]) == ErrorCode.NONE
