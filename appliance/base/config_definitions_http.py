@@ -1,4 +1,4 @@
-"""The configs of HTTP ingest: its limits, which `GET /v1/limits` tells to everybody."""
+"""The configs of HTTP ingest: its limits, which `GET /v1/limits` tells to everybody, and who its requests are."""
 
 from __future__ import annotations
 
@@ -22,5 +22,12 @@ HTTP_CONFIGS = table(
     _limit("max.batch.bytes", MIB // 2, "How many bytes of records one batch takes."),
     _limit("max.connections", 1_000, "How many requests may be served at once; more get 503."),
     _limit("retry.after.s", 1, "The Retry-After of a 503, in seconds."),
+    row(
+        "http.principal",
+        ConfigType.STRING,
+        "User:ANONYMOUS",
+        "Who HTTP requests are to the authorizer, as `type:name`: its access control lists say what they may write.",
+        ours=True,
+    ),
 )
 """By name."""

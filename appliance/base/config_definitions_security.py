@@ -5,7 +5,7 @@ Each key of TLS and SASL may be given for one listener alone: `listener.name.<na
 
 from __future__ import annotations
 
-from appliance.base.config_types import ConfigKey, ConfigType, Importance, Value, row
+from appliance.base.config_types import ConfigKey, ConfigType, Importance, Value, one_of, row
 
 BOOLEAN, STRING, INT, LONG, LIST, PASSWORD = (
     ConfigType.BOOLEAN,
@@ -243,4 +243,31 @@ _AUTHENTICATION = (
     ),
 )
 
-SECURITY_CONFIGS = (*_LISTENERS, *_TLS, *_SASL, *_OAUTH, *_AUTHENTICATION)
+_AUTHORIZATION = (
+    row(
+        "authorizer.class.name",
+        STRING,
+        "",
+        "Who decides what clients may do: `org.apache.kafka.metadata.authorizer.StandardAuthorizer`, by access control "
+        "lists; empty: everybody may do everything.",
+        importance=LOW,
+        check=one_of("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        allowed="empty, org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    ),
+    row(
+        "super.users",
+        STRING,
+        "",
+        "Who may do everything, as `User:one;User:another`. Brokers among themselves have to be among them.",
+        importance=LOW,
+    ),
+    row(
+        "allow.everyone.if.no.acl.found",
+        BOOLEAN,
+        False,
+        "Whether everybody may do everything to a resource that no access control list is about.",
+        importance=LOW,
+    ),
+)
+
+SECURITY_CONFIGS = (*_LISTENERS, *_TLS, *_SASL, *_OAUTH, *_AUTHENTICATION, *_AUTHORIZATION)

@@ -21,6 +21,7 @@ from appliance.base.errors import ErrorCode, UserError
 from appliance.base.object_store import ObjectNotFound, ObjectStore, StoreUnavailable
 from appliance.base.processes import BrokerSettings, ProcessHandle
 from appliance.base.randomness import Randomness, SystemRandomness
+from appliance.broker_actors.access_settings import access_control_of, warn_of_locked_doors
 from appliance.broker_actors.broker_listeners import BrokerListeners
 from appliance.broker_actors.broker_metrics import LoopLag, numbers_of
 from appliance.broker_actors.controller_channel import BrokerIdentity, ControllerChannel
@@ -44,6 +45,7 @@ from appliance.log.checkpoints import META_PROPERTIES_FILE, read_properties
 from appliance.log.directory_identity import DirectoryLock, Shutdown
 from appliance.log.log_manager import LogManager
 from appliance.log.open_files import open_segments_max
+from appliance.server.authorization.table import RULES, guarded
 from appliance.server.background import LoopBackground
 from appliance.server.broker_api import broker_handlers
 from appliance.server.handlers.api_versions import served_versions
@@ -128,6 +130,9 @@ class Broker:
         self.partitions = PartitionHost(self.broker_id, logs, config, self.clock, self.background, self._begin_tick)
         self.partitions.must_recover = logs.last_shutdown in (Shutdown.UNCLEAN, Shutdown.EMPTY)
         handlers = broker_handlers(self)
+        self.access_control = access_control_of(config, self.clock)
+        if self.access_control is not None:
+            handlers = guarded(handlers, self.access_control, RULES)
         self.server: Server = Server(
             loop,
             handlers,
@@ -137,9 +142,12 @@ class Broker:
             context=self,
             clock=self.clock,
         )
+        self.server.access_control = self.access_control
         self.quotas = ClientQuotas(config, self.clock, self.background)
         self.quotas.guard(self.server.dispatcher)
         self.listeners = BrokerListeners(config, settings, self.background, self)
+        if self.access_control is not None:
+            warn_of_locked_doors(self.access_control, self.listeners.security)
         self.controller: ControllerChannel
         self.internal_topics = InternalTopics(self)
         self.groups = GroupCoordinatorHost(self, self.randomness)
@@ -284,6 +292,8 @@ class Broker:
 
     def _image_came(self, image: MetadataImage, changed: frozenset[uuid.UUID], taken: Callable[[], None]) -> None:
         self.image = image
+        if self.access_control is not None and self.access_control.authorizer.update(image.acls):
+            self.partitions.access_changed()
         self._changed.update(changed)
         if not self._loaded:
             if not self._loading:

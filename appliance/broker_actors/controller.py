@@ -23,6 +23,7 @@ from appliance.base.ids import is_usable_uuid, uuid_to_text
 from appliance.base.object_store import ObjectStore
 from appliance.base.processes import ControllerSettings, ProcessHandle
 from appliance.base.randomness import Randomness, SystemRandomness, random_uuid
+from appliance.broker_actors.access_settings import access_control_of
 from appliance.broker_actors.broker_link import BrokerLink
 from appliance.broker_actors.broker_listeners import controller_listener
 from appliance.broker_actors.commit_pump import OWN_OPERATION_TIMEOUT_MS, CommitPump, Done
@@ -45,6 +46,7 @@ from appliance.controller.liveness import BrokerLiveness, Fence, LeaseTimers, Sh
 from appliance.controller.log_ends import Part
 from appliance.controller.metadata_log import MetadataLog, SteppedDown, WrongCluster
 from appliance.controller.records import NO_LEADER, PartitionChanged
+from appliance.server.authorization.table import FREE, guarded
 from appliance.server.background import LoopBackground
 from appliance.server.connection import Connection
 from appliance.server.limits import Limits
@@ -155,9 +157,14 @@ class Controller:
         """The image before the last commit."""
         self._active = False
         self._told_trouble = ""
+        handlers = controller_handlers()
+        self._access_control = access_control_of(config, self.clock)
+        if self._access_control is not None:
+            # A controller that is not active does not follow the lists; it answers nothing but that.
+            handlers = guarded(handlers, self._access_control, FREE, in_force=lambda: self._active)
         self._server: Server = Server(
             loop,
-            controller_handlers(),
+            handlers,
             served_versions(),
             Limits(max_frame_bytes=config.get("socket.request.max.bytes")),
             self._background,
@@ -181,6 +188,7 @@ class Controller:
             self._failed(error)
             return
         self._active = True
+        self._take_acls()
         self._liveness.took_over(self.image, self.clock.monotonic_ms())
         self._feed.begin(self._log.position)
         self._before = self.image
@@ -350,7 +358,12 @@ class Controller:
         """Something that nobody asked for."""
         self._pump.submit(operation, lambda result: None, OWN_OPERATION_TIMEOUT_MS)
 
+    def _take_acls(self) -> None:
+        if self._access_control is not None:
+            self._access_control.authorizer.update(self.image.acls)
+
     def _committed(self, commit: Commit) -> None:
+        self._take_acls()
         self._count_unclean(commit)
         self._liveness.committed(commit.number, commit.records, self.clock.monotonic_ms())
         self._liveness.image_changed(self.image, self.clock.monotonic_ms())

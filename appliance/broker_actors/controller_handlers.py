@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.controller import (
+    acls,
     brokers,
     client_quotas,
     configs,
@@ -28,6 +29,8 @@ from appliance.controller.log_ends import Part
 from appliance.server.authentication import sasl_handlers
 from appliance.server.dispatcher import HandlerEntry, error_answer
 from appliance.server.forwarding import ErrorForm
+from appliance.server.handlers.acls import create_failed as create_acls_failed
+from appliance.server.handlers.acls import delete_failed as delete_acls_failed
 from appliance.server.handlers.configs import alter_failed, incremental_alter_failed
 from appliance.server.handlers.quotas import alter_failed as alter_quotas_failed
 from appliance.server.handlers.replicas import alter_reassignments_failed, elect_failed, unregister_failed
@@ -104,6 +107,8 @@ def controller_handlers() -> dict[int, HandlerEntry]:
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _deciding(
             scram_credentials.alter_scram_credentials, alter_scram_failed, spread=True
         ),
+        ApiKey.CREATE_ACLS: _deciding(acls.create_acls, create_acls_failed, spread=True),
+        ApiKey.DELETE_ACLS: _deciding(acls.delete_acls, delete_acls_failed, spread=True),
         **sasl_handlers(),
         ApiKey.UNREGISTER_BROKER: _deciding(brokers.unregister, unregister_failed, spread=True),
         ApiKey.ALTER_PARTITION: _deciding(isr.alter_partition),

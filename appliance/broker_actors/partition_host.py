@@ -266,6 +266,10 @@ class PartitionHost:
             self.soft_lease = soft
             self._reconsider_all()
 
+    def access_changed(self) -> None:
+        """Clients may do other things than before: what was learned of their requests is forgotten."""
+        self.generation += 1
+
     def went_offline(self, hosted: HostedPartition) -> None:
         self.generation += 1
         self.replication.left(hosted)

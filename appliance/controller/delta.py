@@ -12,9 +12,11 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
+from appliance.authorizer.bindings import AclBinding
 from appliance.base.errors import InvariantBroken, invariant
 from appliance.controller.image import BrokerState, MetadataImage, TopicState
 from appliance.controller.records import (
+    AclSet,
     BrokerConfigSet,
     BrokerFenced,
     BrokerRegistered,
@@ -65,6 +67,7 @@ class MetadataDelta:
         self._topics: dict[str, TopicState] | None = None
         self._topics_by_id: dict[uuid.UUID, TopicState] | None = None
         self._deleted_topics: dict[uuid.UUID, str] | None = None
+        self._acls: dict[AclBinding, None] | None = None
         # Partitions and configs under construction, so that a topic of n partitions costs n steps and not n^2.
         self._partitions: dict[uuid.UUID, list[PartitionState]] = {}
         self._configs: dict[uuid.UUID, dict[str, str]] = {}
@@ -112,6 +115,8 @@ class MetadataDelta:
                 self._client_quotas = _with_entry(self._client_quotas, record.entity, record.key, record.value)
             case ScramCredentialSet():
                 self._set_credential(record)
+            case AclSet():
+                self._set_acl(record)
             case ProducerIdsAllocated():
                 self._next_producer_id = record.next_producer_id
             case ControllerClaimed():
@@ -141,13 +146,14 @@ class MetadataDelta:
             resource_configs=self._resource_configs,
             client_quotas=self._client_quotas,
             scram_credentials=self._scram_credentials,
+            acls=self.base.acls if self._acls is None else self._acls,
             next_producer_id=self._next_producer_id,
             features=self._features,
             deleted_topics=self.base.deleted_topics if self._deleted_topics is None else self._deleted_topics,
         )
         # What was handed out is never changed again.
         self.base, self._brokers, self._topics, self._topics_by_id = image, None, None, None
-        self._deleted_topics = None
+        self._deleted_topics = self._acls = None
         return image
 
     def _mutable_brokers(self) -> dict[int, BrokerState]:
@@ -247,6 +253,23 @@ class MetadataDelta:
         if record.salt is not None:
             credentials[key] = ScramCredential(record.salt, record.iterations, record.stored_key, record.server_key)
         self._scram_credentials = credentials
+
+    def _set_acl(self, record: AclSet) -> None:
+        if self._acls is None:
+            self._acls = dict(self.base.acls)
+        binding = AclBinding(
+            record.resource_type,
+            record.name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission,
+        )
+        if record.present:
+            self._acls[binding] = None
+        else:
+            self._acls.pop(binding, None)
 
     def _finish_topics(self) -> None:
         for topic_id in sorted({*self._partitions, *self._configs}):

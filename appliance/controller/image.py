@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
+from appliance.authorizer.bindings import AclBinding
 from appliance.controller.records import NO_LEADER, Listener, LogState, PartitionState
 from appliance.security.scram import ScramCredential
 
@@ -94,6 +95,7 @@ class MetadataImage:
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     scram_credentials: Mapping[tuple[str, int], ScramCredential] = field(default_factory=dict)
     """By user and mechanism."""
+    acls: Mapping[AclBinding, None] = field(default_factory=dict)
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
     deleted_topics: Mapping[uuid.UUID, str] = field(default_factory=dict)

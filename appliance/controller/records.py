@@ -254,6 +254,21 @@ class ScramCredentialSet(msgspec.Struct, frozen=True, array_like=True, tag=20):
     server_key: bytes = b""
 
 
+class AclSet(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """One line of an access control list; not present, it goes. Numbers are those of the wire."""
+
+    resource_type: int
+    name: str
+    pattern_type: int
+    """3 literal, 4 prefixed."""
+    principal: str
+    host: str
+    operation: int
+    permission: int
+    """2 deny, 3 allow."""
+    present: bool = True
+
+
 Record: TypeAlias = (
     ControllerClaimed
     | ClusterCreated
@@ -274,6 +289,7 @@ Record: TypeAlias = (
     | ResourceConfigSet
     | ClientQuotaSet
     | ScramCredentialSet
+    | AclSet
 )
 
 

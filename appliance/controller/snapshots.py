@@ -10,6 +10,7 @@ from appliance.controller.commits import LogCorrupt, Snapshot
 from appliance.controller.delta import image_of
 from appliance.controller.image import MetadataImage
 from appliance.controller.records import (
+    AclSet,
     BrokerConfigSet,
     BrokerFenced,
     BrokerRegistered,
@@ -83,6 +84,8 @@ def records_of(image: MetadataImage) -> Iterator[Record]:
             yield ClientQuotaSet(entity, key, rate)
     for (user, mechanism), kept in sorted(image.scram_credentials.items()):
         yield ScramCredentialSet(user, mechanism, kept.salt, kept.iterations, kept.stored_key, kept.server_key)
+    for acl in sorted(image.acls):
+        yield AclSet(*acl)
     if image.next_producer_id:
         yield ProducerIdsAllocated(-1, -1, image.next_producer_id)
 

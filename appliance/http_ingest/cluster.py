@@ -25,8 +25,12 @@ TOPIC_RETRY_MAX_S = 0.8
 class Cluster:
     """Metadata and one connection to each broker; for one event loop."""
 
-    def __init__(self, bootstrap_servers: str, client_id: str, clock: Clock, security: ClientSecurity = PLAIN) -> None:
+    def __init__(
+        self, bootstrap_servers: str, client_id: str, clock: Clock, security: ClientSecurity = PLAIN, act_as: str = ""
+    ) -> None:
+        """`act_as`: on whose behalf brokers are asked; empty where they have no authorizer."""
         self._security = security
+        self._act_as = act_as
         self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._client_id = client_id
         self._clock = clock
@@ -125,6 +129,6 @@ class Cluster:
             kept = self._connections.get(address)
             if kept is None or not kept.is_open:
                 kept = self._connections[address] = await WireConnection.open(
-                    host, port, self._client_id, self._security
+                    host, port, self._client_id, self._security, self._act_as
                 )
             return kept

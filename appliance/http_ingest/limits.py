@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 
 from appliance.base.config import BrokerConfig
 
+_ABOUT_PRINCIPALS = ("http.principal", "authorizer.class.name")
+
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
@@ -31,3 +33,9 @@ class HttpLimits:
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
+
+
+def principal_of(properties: Mapping[str, str]) -> str:
+    """As whom HTTP requests come to the brokers; empty where nobody asks who somebody is. Raises UserError."""
+    config = BrokerConfig({key: text for key, text in properties.items() if key in _ABOUT_PRINCIPALS})
+    return str(config.get("http.principal")) if config.get("authorizer.class.name") else ""

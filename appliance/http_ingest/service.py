@@ -15,7 +15,7 @@ from appliance.base.processes import ProcessHandle, ServiceSettings
 from appliance.client.security import service_security
 from appliance.http_ingest.app import ingest_app
 from appliance.http_ingest.cluster import Cluster
-from appliance.http_ingest.limits import HttpLimits
+from appliance.http_ingest.limits import HttpLimits, principal_of
 from appliance.http_ingest.producer import Producer
 
 BACKLOG = 2_048
@@ -69,7 +69,8 @@ class _Server(uvicorn.Server):
 
 async def _serve(settings: ServiceSettings, handle: ProcessHandle, limits: HttpLimits, listener: socket.socket) -> None:
     clock = SystemClock()
-    cluster = Cluster(settings.bootstrap_servers, "appliance-http", clock, service_security(settings.properties))
+    security, act_as = service_security(settings.properties), principal_of(settings.properties)
+    cluster = Cluster(settings.bootstrap_servers, "appliance-http", clock, security, act_as)
     producer = Producer(cluster, limits, clock)
     server = _Server(
         uvicorn.Config(

@@ -13,6 +13,7 @@ from appliance.security.sasl_client import SaslClient
 from appliance.wire.api import APIS, ApiKey
 from appliance.wire.codec import decode_response, encode_request
 from appliance.wire.messages.api_versions import ApiVersionsRequest
+from appliance.wire.messages.internal_access import ActAsRequest
 from appliance.wire.schema import Request, Struct, WireError
 
 Response = TypeVar("Response", bound=Struct)
@@ -38,8 +39,10 @@ class WireConnection:
         self._task = asyncio.create_task(self._receive())
 
     @classmethod
-    async def open(cls, host: str, port: int, client_id: str, security: ClientSecurity = PLAIN) -> WireConnection:
-        """Connect, show who we are and agree on versions. Raises: ConnectionLost."""
+    async def open(
+        cls, host: str, port: int, client_id: str, security: ClientSecurity = PLAIN, act_as: str = ""
+    ) -> WireConnection:
+        """Connect, show who we are, say for whom we ask, and agree on versions. Raises: ConnectionLost."""
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -50,6 +53,11 @@ class WireConnection:
         connection = cls(reader, writer, address, client_id)
         if security.sasl is not None:
             await connection._authenticate(security.sasl)
+        if act_as:
+            acting = await connection.call(ActAsRequest(principal=act_as), 0, CONNECT_TIMEOUT_S)
+            if acting.error_code != ErrorCode.NONE:
+                await connection.close()
+                raise ConnectionLost(f"{address} does not let the gateway act as {act_as}")
         request = ApiVersionsRequest(client_software_name="appliance-http", client_software_version="1")
         # v3 is understood by every broker since 2019; ours and Apache Kafka answer it in kind.
         answer = await connection.call(request, 3, CONNECT_TIMEOUT_S)

@@ -7,6 +7,7 @@ from appliance.server.authentication import sasl_handlers
 from appliance.server.context import Broker
 from appliance.server.dispatcher import HandlerEntry
 from appliance.server.handlers import (
+    acls,
     api_versions,
     cluster,
     cluster_admin,
@@ -84,6 +85,7 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         CONTROLLER_STATUS: HandlerEntry(status.controller_status, error=status.controller_status_failed),
         **sasl_handlers(),
         **scram_credentials.scram_handlers(),
+        **acls.acl_handlers(),
         **groups.group_handlers(),
         **transactions.transaction_handlers(producer_ids.ProducerIds().handle),
     }

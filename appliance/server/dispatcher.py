@@ -103,6 +103,8 @@ class Dispatcher:
         except Exception as error:
             answer = self._failed(entry, request, error)
         if isinstance(answer, Struct):
+            if request.amend is not None:
+                request.amend(answer)
             if request.throttle_time_ms:
                 tell_wait(answer, request.throttle_time_ms)
             return encode_response(answer, header.api_version, header.correlation_id)

@@ -11,6 +11,7 @@ from appliance.wire.codec import encode_response
 from appliance.wire.schema import Struct
 
 if TYPE_CHECKING:
+    from appliance.server.access import Access
     from appliance.server.connection import Connection
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class Request:
     """One decoded request."""
 
     __slots__ = (
+        "access",
+        "amend",
         "api_key",
         "api_version",
         "body",
@@ -83,6 +86,10 @@ class Request:
         """What the answer tells the client to wait (`appliance.server.quotas`)."""
         self.meter: Callable[[Pending, list[OutputItem]], None] | None = None
         """Called with the answer's placeholder and its pieces, which it may change, right before they leave."""
+        self.access: Access | None = None
+        """What its sender may do, where there is an authorizer."""
+        self.amend: Callable[[Struct], None] | None = None
+        """Changes the handler's answer before it is encoded (`appliance.server.authorization`)."""
 
     def pending(self) -> Pending:
         """An ordered placeholder, to be returned by the handler and answered later, once, on the loop's thread.
@@ -90,6 +97,8 @@ class Request:
         As in Kafka, the connection's next frames wait until it is answered.
         """
         pending = Pending(self.connection, self.api_version, self.correlation_id)
+        if self.amend is not None:
+            pending = AmendedPending(self.connection, self.api_version, self.correlation_id, self.amend)
         if self.throttle_time_ms or self.meter is not None:
             pending.throttle_time_ms, pending.meter = self.throttle_time_ms, self.meter
         return pending
@@ -163,3 +172,19 @@ class Pending:
             callback()
         except Exception:
             _log.exception("the end of a connection could not be handled")
+
+
+class AmendedPending(Pending):
+    """One whose answer is changed before it leaves."""
+
+    __slots__ = ("_amend",)
+
+    def __init__(
+        self, connection: Connection, api_version: int, correlation_id: int, amend: Callable[[Struct], None]
+    ) -> None:
+        super().__init__(connection, api_version, correlation_id)
+        self._amend = amend
+
+    def answer(self, response: Struct) -> None:
+        self._amend(response)
+        super().answer(response)

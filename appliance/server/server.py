@@ -12,7 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from appliance.base.clock import Clock, SystemClock
 from appliance.metrics.latency_buckets import LatencyBuckets
@@ -23,6 +23,9 @@ from appliance.server.dispatcher import Dispatcher, HandlerEntry
 from appliance.server.limits import Limits
 from appliance.server.listener import DEFAULT_LISTENER, Listener, ListenerProfile
 from appliance.server.tls_connection import TlsConnection
+
+if TYPE_CHECKING:
+    from appliance.server.access import AccessControl
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +79,8 @@ class Server:
         """Called once, after the hooks of the next tick: what was staged since is written."""
         self.holding = False
         """While true, ticks go on but no answer leaves (a broker without a lease)."""
+        self.access_control: AccessControl | None = None
+        """Set where there is an authorizer."""
         self._tick_hooks: list[Callable[[], None]] = []
         self._listeners: list[Listener] = []
         self._by_ip: dict[str, int] = {}

@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka import KafkaError, Producer
 
 from tests.support.compat import AGAINST_KAFKA, PATIENCE_S, Server, wait_until
 
@@ -20,14 +13,6 @@ pytestmark = [
     pytest.mark.xdist_group("compat"),
     pytest.mark.skipif(AGAINST_KAFKA, reason="Apache Kafka serves all of this"),
 ]
-
-
-def test_administration_of_acls_is_unsupported(server: Server) -> None:
-    everything = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-    )
-    with pytest.raises(KafkaException, match="_UNSUPPORTED_FEATURE"):
-        server.admin.describe_acls(everything).result(PATIENCE_S)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,9 @@ class FetchOperation:
         replica_id = body.replica_state.replica_id if request.api_version >= REPLICA_STATE_SINCE else body.replica_id
         rack = body.rack_id if body.rack_id and selects_by_rack(broker.config) else ""
         may_follow = request.api_version >= FOLLOWER_READS_SINCE
-        self._reader = FetchReader(broker, body.isolation_level, replica_id, rack, may_follow=may_follow)
+        self._reader = FetchReader(
+            broker, body.isolation_level, replica_id, rack, may_follow=may_follow, access=request.access
+        )
         self._max_bytes = min(body.max_bytes, handler.max_bytes)
         self._min_bytes = min(body.min_bytes, self._max_bytes)
         self._max_wait_ms = body.max_wait_ms

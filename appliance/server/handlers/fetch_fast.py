@@ -17,11 +17,13 @@ from __future__ import annotations
 import struct
 from typing import Any, cast
 
+from appliance.authorizer.bindings import Operation
 from appliance.base.disk import WouldWait
 from appliance.base.errors import KafkaError
 from appliance.log.reading import read_slice
 from appliance.partition.fetch_sessions import FINAL_EPOCH
 from appliance.partition.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from appliance.server.access import short_way_is_open
 from appliance.server.connection import Connection
 from appliance.server.context import Broker, Partition
 from appliance.server.dispatcher import RawHandler
@@ -149,6 +151,11 @@ def fast_fetch(broker: Broker, max_bytes: int) -> RawHandler:
                 return False
             shape = connection.fast_fetch = FetchShape(misses + 1)
             if not _learn(shape, broker, bytes(connection.view[position:frame_end]), version, max_bytes):
+                return False
+            if not short_way_is_open(connection, Operation.READ, shape.hosted.topic):
+                # Asked again each time: the lists may change.
+                shape.size = -1
+                shape.misses = misses
                 return False
         answer = _answer(shape, shape.unpack(buffer, position + shape.fields_at), connection, correlation_id)
         if answer is None:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import re
 from typing import cast
 
+from appliance.authorizer.bindings import Operation, ResourceType
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import ZERO_UUID
 from appliance.controller.image import TopicState
+from appliance.server.access import Access
 from appliance.server.context import Broker
 from appliance.server.metadata_view import MetadataView
 from appliance.server.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
@@ -54,7 +56,11 @@ class MetadataHandler:
         body = cast(MetadataRequest, request.body)
         image = broker.image
         if body.topics is None or (not body.topics and request.api_version <= ALL_WHEN_EMPTY_UNTIL):
-            everything = [self._known(broker, request, state) for state in image.topics.values()]
+            everything = [
+                self._known(broker, request, state)
+                for state in image.topics.values()
+                if request.access is None or request.access.could(Operation.DESCRIBE, ResourceType.TOPIC, state.name)
+            ]
             return self._response(broker, request, everything)
         if request.api_version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in body.topics
@@ -92,12 +98,15 @@ class MetadataHandler:
 
     @staticmethod
     def _to_create(broker: Broker, request: Request, body: MetadataRequest) -> list[str]:
-        if not body.allow_auto_topic_creation or not broker.config.get("auto.create.topics.enable"):
+        if not _would_be_created(broker, request):
             return []
         names = [
             topic.name
             for topic in body.topics or []
-            if topic.name is not None and topic.name not in broker.image.topics and is_legal_topic_name(topic.name)
+            if topic.name is not None
+            and topic.name not in broker.image.topics
+            and is_legal_topic_name(topic.name)
+            and _may_be_created(request, topic.name)
         ]
         return list(dict.fromkeys(names))[:AUTO_CREATE_MAX]
 
@@ -108,13 +117,18 @@ class MetadataHandler:
         listener, version = request.connection.listener.name, request.api_version
         frame = self.view.response(broker.image, parts, version, request.correlation_id, listener)
         if cast(MetadataRequest, request.body).include_cluster_authorized_operations:
-            return _with_operations(frame, CLUSTER_OPERATIONS, version)
+            access = request.access
+            operations = CLUSTER_OPERATIONS if access is None else cluster_operations(access)
+            return _with_operations(frame, operations, version)
         return frame
 
     def _known(self, broker: Broker, request: Request, state: TopicState) -> bytes:
         part = self.view.topic(broker.image, state, request.api_version)
         if cast(MetadataRequest, request.body).include_topic_authorized_operations:
-            return _with_operations(part, TOPIC_OPERATIONS, request.api_version)
+            operations, access = TOPIC_OPERATIONS, request.access
+            if access is not None:
+                operations = access.operations(ResourceType.TOPIC, state.name)
+            return _with_operations(part, operations, request.api_version)
         return part
 
     def _part(self, broker: Broker, request: Request, topic: MetadataRequestTopic) -> bytes:
@@ -126,13 +140,47 @@ class MetadataHandler:
             state = image.topics_by_id.get(topic.topic_id)
             if state is None:
                 return unknown(version, ErrorCode.UNKNOWN_TOPIC_ID, None, topic.topic_id)
+            if not _is_seen(request, state.name):
+                return unknown(version, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic.topic_id)
             return self._known(broker, request, state)
+        if not _is_seen(request, topic.name):
+            return unknown(version, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic.name)
         state = image.topics.get(topic.name)
         if state is not None:
             return self._known(broker, request, state)
         if not is_legal_topic_name(topic.name):
             return unknown(version, ErrorCode.INVALID_TOPIC_EXCEPTION, topic.name)
+        if _would_be_created(broker, request) and not _may_be_created(request, topic.name):
+            return unknown(version, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic.name)
         return unknown(version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.name)
+
+
+def _is_seen(request: Request, name: str) -> bool:
+    return request.access is None or request.access.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _would_be_created(broker: Broker, request: Request) -> bool:
+    body = cast(MetadataRequest, request.body)
+    return body.allow_auto_topic_creation and bool(broker.config.get("auto.create.topics.enable"))
+
+
+def _may_be_created(request: Request, name: str) -> bool:
+    """DESCRIBE of the topic, and CREATE of the cluster or of the topic."""
+    access = request.access
+    if access is None:
+        return True
+    if not access.could(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return False
+    if access.could(Operation.CREATE, ResourceType.CLUSTER):
+        return True
+    return access.may(Operation.CREATE, ResourceType.TOPIC, name)
+
+
+def cluster_operations(access: Access) -> int:
+    """What may be done to the cluster; nothing for who may not describe it."""
+    if not access.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return access.operations(ResourceType.CLUSTER)
 
 
 def _with_operations(encoded: bytes, operations: int, version: int) -> bytes:

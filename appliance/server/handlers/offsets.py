@@ -36,6 +36,7 @@ from appliance.wire.messages.offset_delete import (
 from appliance.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -170,7 +171,7 @@ def _fetch_group(broker: Broker, request: Request, group: OffsetFetchRequestGrou
     for topic in group.topics:
         name = topic_name(broker, topic.topic_id) if by_id else topic.name
         if name is None:
-            unknown.append(_no_offsets(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+            unknown.append(no_offsets(topic, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
         state = broker.image.topics.get(name)
         topic_id = state.topic_id if state is not None else ZERO_UUID
@@ -195,7 +196,8 @@ def _give_id(broker: Broker, topic: OffsetFetchResponseTopics) -> bool:
     return True
 
 
-def _no_offsets(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
+def no_offsets(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
+    """A topic whose partitions all have the same error."""
     return OffsetFetchResponseTopics(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -214,17 +216,17 @@ def fetch_failed(request: Request, code: ErrorCode, message: str | None) -> Offs
         return OffsetFetchResponse(groups=groups)
     if request.api_version >= GROUP_ERROR_SINCE:
         return OffsetFetchResponse(error_code=code)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(partition_index=partition, committed_offset=NO_OFFSET, error_code=code)
-                    for partition in topic.partition_indexes
-                ],
-            )
-            for topic in body.topics or []
-        ]
+    return OffsetFetchResponse(topics=[no_offsets_of_one(topic, code) for topic in body.topics or []])
+
+
+def no_offsets_of_one(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFetchResponseTopic:
+    """Before v8: a topic whose partitions all have the same error."""
+    return OffsetFetchResponseTopic(
+        name=topic.name,
+        partitions=[
+            OffsetFetchResponsePartition(partition_index=partition, committed_offset=NO_OFFSET, error_code=error)
+            for partition in topic.partition_indexes
+        ],
     )
 
 

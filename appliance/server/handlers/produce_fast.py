@@ -22,9 +22,11 @@ from typing import Any
 
 from crc32c import crc32c
 
+from appliance.authorizer.bindings import Operation
 from appliance.base.errors import KafkaError
 from appliance.partition.produce_checks import ZSTD, ZSTD_FIRST_PRODUCE_VERSION
 from appliance.records.batch import CRC_START, HEADER_BYTES, LENGTH_END, MAGIC, BatchHeader
+from appliance.server.access import short_way_is_open
 from appliance.server.connection import Connection, LateAnswer
 from appliance.server.context import Broker, Topic
 from appliance.server.dispatcher import RawHandler
@@ -108,7 +110,7 @@ def fast_produce(broker: Broker) -> RawHandler:
             or not buffer.startswith(shape.prefix, position + BODY_AT)
         ):
             shape = _learn(broker, buffer, position, frame_end, version)
-            if shape is None:
+            if shape is None or not short_way_is_open(connection, Operation.WRITE, shape.topic.name):
                 # The shape that is known stays: small requests of one partition come between those of several.
                 return many(connection, position, frame_end, version, correlation_id)
             shape.waits = waits

@@ -23,9 +23,11 @@ import uuid
 
 from crc32c import crc32c
 
+from appliance.authorizer.bindings import Operation
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.partition.produce_checks import ZSTD, ZSTD_FIRST_PRODUCE_VERSION
 from appliance.records.batch import CRC_START, HEADER_BYTES, LENGTH_END, MAGIC, BatchHeader
+from appliance.server.access import short_way_is_open
 from appliance.server.connection import Connection, LateAnswer
 from appliance.server.context import Broker, Partition, Topic
 from appliance.server.dispatcher import RawHandler
@@ -155,13 +157,15 @@ def _learn(broker: Broker, connection: Connection, position: int, frame_end: int
     return ManyShape(version, bytes(view[start:end]), acks, timeout_ms, broker.partitions.generation)
 
 
-def _topic(broker: Broker, shape: ManyShape, name: bytes, skip: int) -> Topic | None:
+def _topic(broker: Broker, connection: Connection, shape: ManyShape, name: bytes, skip: int) -> Topic | None:
     """The topic that these bytes name; `skip`: of its length. Raises UnicodeDecodeError."""
     topic: Topic | None
     if shape.version >= TOPIC_IDS_SINCE:
         topic = broker.partitions.by_id.get(uuid.UUID(bytes=name))
     else:
         topic = broker.partitions.by_name.get(str(name[skip:], "utf-8"))
+    if topic is not None and not short_way_is_open(connection, Operation.WRITE, topic.name):
+        return None
     if topic is not None:
         if len(shape.known) >= KNOWN_TOPICS_MAX:
             shape.known.clear()
@@ -184,7 +188,7 @@ def _walk_flexible(
             return None
         name = bytes(buffer[at : at + length])
         at += length
-        topic = shape.known.get(name) or _topic(broker, shape, name, 1)
+        topic = shape.known.get(name) or _topic(broker, connection, shape, name, 1)
         if topic is None:
             return None
         hosts = topic.partitions
@@ -226,7 +230,7 @@ def _walk(broker: Broker, shape: ManyShape, connection: Connection, at: int, fra
             return None
         name = bytes(buffer[at : at + length])
         at += length
-        topic = shape.known.get(name) or _topic(broker, shape, name, 2)
+        topic = shape.known.get(name) or _topic(broker, connection, shape, name, 2)
         if topic is None:
             return None
         hosts = topic.partitions

@@ -23,7 +23,7 @@ SERVED = {
     "EndTxn", "WriteTxnMarkers", "TxnOffsetCommit", "DescribeTransactions", "ListTransactions", "ElectLeaders",
     "AlterPartitionReassignments", "ListPartitionReassignments", "UnregisterBroker", "DescribeClientQuotas",
     "AlterClientQuotas", "DescribeQuorum", "UpdateFeatures", "ListConfigResources", "SaslHandshake", "SaslAuthenticate",
-    "DescribeUserScramCredentials", "AlterUserScramCredentials",
+    "DescribeUserScramCredentials", "AlterUserScramCredentials", "DescribeAcls", "CreateAcls", "DeleteAcls",
 }
 # fmt: on
 

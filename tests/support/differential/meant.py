@@ -6,6 +6,11 @@ from tests.support.differential.sides import Meant
 
 MEANT: list[Meant] = [
     Meant(
+        r"CREATE_ACLS any (type|operation|permission|pattern) .*|CREATE_ACLS a pattern by match .*",
+        "An access control entry about any type, operation, permission or pattern is INVALID_REQUEST, not "
+        "UNKNOWN_SERVER_ERROR.",
+    ),
+    Meant(
         r"\S+ .* (topics|results)\S*configs\[tiering\.max\.lag\.ms\]",
         "`tiering.max.lag.ms` is a config of ours.",
     ),

@@ -1,0 +1,87 @@
+"""Access control lists beside Apache Kafka 4.3 with its standard authorizer.
+
+The lists themselves in every version; and all cases of all APIs once more, asked by users who may do nothing, some
+things, or everything but what is the cluster's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.compat import AGAINST_KAFKA
+from tests.support.differential import administration, configs, groups, records, topics, transactions  # noqa: F401
+from tests.support.differential.acls import ACL_CASES, GRANTED, USERS, ActingSide, grant, guarded_server
+from tests.support.differential.meant import MEANT
+from tests.support.differential.sides import CASES, Case, Difference, Side, differences, told
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.xdist_group("differential-acls"),
+    pytest.mark.skipif(AGAINST_KAFKA, reason="it compares ours with Apache Kafka"),
+]
+
+
+@dataclass(frozen=True)
+class Servers:
+    kafka: dict[str, int]
+    ours: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with ExitStack() as stack:
+        kafka = stack.enter_context(guarded_server("kafka", tmp_path_factory.mktemp("kafka")))
+        ours = stack.enter_context(guarded_server("appliance", tmp_path_factory.mktemp("ours")))
+        for ports in (kafka, ours):
+            side = Side("", "127.0.0.1", ports["PLAINTEXT"])
+            grant(side, GRANTED)
+            side.close()
+        yield Servers(kafka, ours)
+
+
+def unexpected_of(kafka: Side, ours: Side) -> list[Difference]:
+    return [found for found in differences(kafka, ours) if not any(one.covers(found) for one in MEANT)]
+
+
+@pytest.mark.parametrize("case", ACL_CASES, ids=lambda case: case.name)
+def test_lists_come_and_go_as_in_apache_kafka(servers: Servers, case: Case) -> None:
+    kafka, ours = (Side(name, "127.0.0.1", ports["PLAINTEXT"]) for name, ports in vars(servers).items())
+    unexpected: list[Difference] = []
+    for version in case.versions_of(kafka, ours):
+        for side in (kafka, ours):
+            side.begin(f"{case.name}-{version}", version)
+            case.run(side)
+            side.end()
+        assert ours.seen
+        unexpected += unexpected_of(kafka, ours)
+    kafka.close()
+    ours.close()
+    assert not unexpected, told(unexpected)
+
+
+def run_as_far_as_it_goes(case: Case, side: ActingSide, name: str, version: int) -> None:
+    """A case that stumbles over a denial has asked all that it could."""
+    side.begin(name, version)
+    try:
+        case.run(side)
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+        pass
+    finally:
+        side.end()
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_who_may_not_is_told_so_as_by_apache_kafka(servers: Servers, case: Case, user: str) -> None:
+    kafka, ours = (ActingSide(name, ports["CLEAR"], ports["PLAINTEXT"], user) for name, ports in vars(servers).items())
+    version = case.versions_of(kafka, ours)[-1]
+    for side in (kafka, ours):
+        run_as_far_as_it_goes(case, side, f"{case.name.replace('_', '-')}-{user}", version)
+    unexpected = unexpected_of(kafka, ours)
+    kafka.close()
+    ours.close()
+    assert not unexpected, told(unexpected)
