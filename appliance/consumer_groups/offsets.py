@@ -30,7 +30,7 @@ def commit(
 ) -> list[AnyEffect]:
     """Decide an OffsetCommit."""
     epoch, member_id = request.generation_id_or_member_epoch, request.member_id
-    error, check = _may_commit(group, member_id, epoch, is_classic_version=call.version < MEMBER_EPOCH_SINCE)
+    error, check = _may_commit(group, member_id, epoch, knows_epochs=call.version >= MEMBER_EPOCH_SINCE)
     if error is not ErrorCode.NONE:
         return [refusal(call, error)]
     member = group.members.get(member_id)
@@ -47,8 +47,8 @@ def commit_in_transaction(
     if request.generation_id < 0 and not member_id:
         error = ErrorCode.NONE
     else:
-        error, _ = _may_commit(group, member_id, request.generation_id, is_classic_version=True)
-        if error is ErrorCode.UNSUPPORTED_VERSION:
+        error, check = _may_commit(group, member_id, request.generation_id, knows_epochs=True)
+        if error is ErrorCode.STALE_MEMBER_EPOCH or check is not None:
             error = ErrorCode.ILLEGAL_GENERATION
     if error is not ErrorCode.NONE:
         return [refusal(call, error)]
@@ -56,7 +56,7 @@ def commit_in_transaction(
 
 
 def _may_commit(
-    group: ConsumerGroup, member_id: str, epoch: int, *, is_classic_version: bool
+    group: ConsumerGroup, member_id: str, epoch: int, *, knows_epochs: bool
 ) -> tuple[ErrorCode, PartitionCheck | None]:
     if epoch < 0 and group.is_empty:
         return ErrorCode.NONE, None
@@ -66,7 +66,7 @@ def _may_commit(
     current = group.current_of(member_id)
     if member.classic is not None:
         return (ErrorCode.NONE if epoch == current.epoch else ErrorCode.ILLEGAL_GENERATION), None
-    if is_classic_version:
+    if not knows_epochs:
         return ErrorCode.UNSUPPORTED_VERSION, None
     if epoch == current.epoch:
         return ErrorCode.NONE, None
