@@ -148,7 +148,7 @@ def describe_acls(request: DescribeAclsRequest, image: MetadataImage) -> Describ
                 permission_type=binding.permission,
             )
         )
-    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
+    return DescribeAclsResponse(error_message="", resources=list(resources.values()))
 
 
 def _filter(row: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from appliance.authorizer.bindings import CLUSTER_NAME, Operation, ResourceType
+from appliance.base.config_resources import CLIENT_METRICS
 from appliance.base.config_resources import GROUP as GROUP_CONFIGS
 from appliance.base.errors import ErrorCode
 from appliance.server.access import Access
 from appliance.server.authorization.rules import CLUSTER, DENIED, GROUP, TEXTS, TOPIC, Rule, amend
 from appliance.server.context import Broker
 from appliance.server.forwarding import ErrorForm
+from appliance.server.handlers.configs import BROKER, BROKER_LOGGER
 from appliance.server.handlers.configs import TOPIC as TOPIC_CONFIGS
 from appliance.server.handlers.metadata import cluster_operations
 from appliance.server.operations import NOT_ASKED
@@ -18,7 +20,13 @@ from appliance.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 from appliance.wire.schema import Struct
 
 _LOG_DIRS_ERROR_SINCE = 3
-_KINDS = {TOPIC_CONFIGS: TOPIC, GROUP_CONFIGS: GROUP}
+_KINDS = {
+    TOPIC_CONFIGS: TOPIC,
+    GROUP_CONFIGS: GROUP,
+    BROKER: CLUSTER,
+    BROKER_LOGGER: CLUSTER,
+    CLIENT_METRICS: CLUSTER,
+}
 """Configs of topics and groups are theirs; all others are the cluster's."""
 
 
@@ -30,7 +38,11 @@ def configs(results: str, failed: ErrorForm, operation: Operation) -> Rule:
         wanted = body.resources  # type: ignore[attr-defined]
         kinds: list[tuple[ResourceType, bool]] = []
         for row in wanted:
-            kind = _KINDS.get(row.resource_type, CLUSTER)
+            kind = _KINDS.get(row.resource_type)
+            if kind is None:
+                # The handler says that there is no such thing.
+                kinds.append((CLUSTER, True))
+                continue
             name = CLUSTER_NAME if kind is CLUSTER else row.resource_name
             kinds.append((kind, access.may(operation, kind, name)))
         if all(allowed for _, allowed in kinds):

@@ -11,6 +11,10 @@ MEANT: list[Meant] = [
         "UNKNOWN_SERVER_ERROR.",
     ),
     Meant(
+        r"(DESCRIBE|DELETE)_ACLS (a type|an operation) that is none .*",
+        "DescribeAcls and DeleteAcls of an unknown type, operation or permission are INVALID_REQUEST; Kafka hangs up.",
+    ),
+    Meant(
         r"\S+ .* (topics|results)\S*configs\[tiering\.max\.lag\.ms\]",
         "`tiering.max.lag.ms` is a config of ours.",
     ),

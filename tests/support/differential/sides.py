@@ -234,7 +234,7 @@ def facts(value: Any, version: int, name: str = "") -> Any:
         }
     if isinstance(value, list):
         rows = [facts(each, version) for each in value]
-        if name in ("responses", "entries", "entity"):
+        if name in ("responses", "entries", "entity", "resources", "acls", "matching_acls"):
             rows.sort(key=str)
         if name in ORDERED_BY and rows and isinstance(rows[0], dict):
             key = next((one for one in ORDERED_BY[name] if one in rows[0]), None)
