@@ -155,7 +155,7 @@ class ConsumerContext:
     world: Callable[[], World]
     memories: dict[str, Memory] = field(default_factory=dict)
     upgrading: dict[str, None] = field(default_factory=dict)
-    """Classic groups whose upgrade is, or may still be, on its way into the log: their requests wait for that."""
+    """Groups that are, or may still be, on their way into the log as new ones or upgraded: requests wait for that."""
     jobs: list[Job] = field(default_factory=list)
     """Work for a helper thread, taken by whoever owns the machine."""
 

@@ -171,7 +171,10 @@ def _heartbeat(
     answer = Answer(call, response)
     if not step.records:
         return [*effects, answer]
-    follow_up = None if found.classic is None else Upgraded(group.group_id)
+    follow_up = None
+    if group is not context.find(group.group_id):
+        follow_up = Upgraded(group.group_id)
+        context.upgrading[group.group_id] = None
     return [*effects, Write(group.group_id, tuple(step.records), (answer,), follow_up=follow_up)]
 
 

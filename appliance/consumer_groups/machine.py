@@ -268,7 +268,7 @@ class AllGroupsMachine:
         """Go on after a write that failed."""
         match write.follow_up:
             case migration.Upgraded() as done:
-                migration.upgrade_failed(self._context, done, now)
+                migration.upgrade_failed(self._context, done, error, now)
                 return []
             case JobApplied(job):
                 self._job_over(job)

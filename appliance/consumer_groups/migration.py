@@ -55,12 +55,12 @@ class Joinable:
     group: ConsumerGroup
     records: tuple[AnyRecord, ...] = ()
     classic: Group | None = None
-    """With members, which come over."""
+    """Its members come over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """Follow-up of the write that makes a classic group a consumer group."""
+    """Follow-up of the write that makes a consumer group, out of a classic one or of nothing."""
 
     group_id: str
 
@@ -88,8 +88,9 @@ def group_to_join(context: ConsumerContext, group_id: str) -> Joinable:
         return Joinable(ConsumerGroup(group_id))
     if group_id in context.stored.generations:
         end = (*end, GenerationRecord(group_id, None))
-    if classic.forgettable:
-        return Joinable(ConsumerGroup(group_id), end)
+    if classic.state is GroupState.EMPTY:
+        # Ids that were given out are void.
+        return Joinable(ConsumerGroup(group_id), end, context.classic.groups.get(group_id))
     if not context.config.may_upgrade or classic.protocol_type != CONSUMER_PROTOCOL_TYPE or not classic.members:
         raise NotJoinable
     if len(classic.members) > context.config.max_size:
@@ -147,7 +148,6 @@ def take_over(context: ConsumerContext, found: Joinable, now: Moment) -> list[An
         calls = (classic.take_join(member), classic.take_sync(member))
         effects += [refusal(call, ErrorCode.REBALANCE_IN_PROGRESS) for call in calls if call is not None]
     forget_classic(context, classic)
-    context.upgrading[classic.group_id] = None
     for member_id, info in found.group.members.items():
         if info.classic is not None:
             context.expect_member(classic.group_id, member_id, now, info.classic.session_timeout_ms)
@@ -164,11 +164,13 @@ def forget_classic(context: ConsumerContext, classic: Group) -> None:
     context.classic.groups.pop(classic.group_id, None)
 
 
-def upgrade_failed(context: ConsumerContext, done: Upgraded, now: Moment) -> None:
+def upgrade_failed(context: ConsumerContext, done: Upgraded, error: ErrorCode, now: Moment) -> None:
     """The group is what the log says: its classic members are heard again, as after a failover.
 
-    Until nothing of it is on its way any more, its requests still wait: the write may come into the log after all.
+    After a time-out its requests still wait until nothing of it is on its way: the write may come into the log yet.
     """
+    if error is not ErrorCode.REQUEST_TIMED_OUT:
+        context.upgrading.pop(done.group_id, None)
     generation = context.stored.generations.get(done.group_id)
     if generation is None or not generation.members or done.group_id in context.classic.groups:
         return
