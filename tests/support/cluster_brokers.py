@@ -95,6 +95,7 @@ class SimulatedBroker(Broker):
             self.broker_id, self.logs, self.config, self.clock, self.background, self._begin_tick
         )
         self.partitions.must_recover = log_state in (LogState.UNCLEAN, LogState.EMPTY)
+        self.access_control = None
         self.groups: Any = None
         self.simulated_server = Server(process, broker_handlers(self), self)
         self.server: Any = self.simulated_server
@@ -185,6 +186,7 @@ class _Line(ControllerLine):
     def __init__(self, process: BrokerProcess, identity: BrokerIdentity, randomness: Any) -> None:
         addresses = [f"{HOST}:{FIRST_PORT + number}" for number in process.world.controller_ids]
         super().__init__(addresses, identity, process.clock, randomness)
+        self.process = process
         self.logs = process.logs
         self.closed: Any = _Closed()
         self._previous_broker_epoch = process.logs.noted_epoch
@@ -192,6 +194,7 @@ class _Line(ControllerLine):
     def registered(self, broker_epoch: int) -> None:
         self.logs.noted_epoch = broker_epoch
         super().registered(broker_epoch)
+        self.process.world.faults.registered(self.process.broker_id)
 
 
 class Channel:

@@ -180,10 +180,8 @@ class Checks:
 
     def _log(self, broker_id: int, key: Part) -> Any:
         """None: there is none, or it may lack what it had and the controller has not heard of it yet."""
-        if broker_id in self._world.faults.dirty:
-            known = self.image.brokers.get(broker_id)
-            if known is None or known.broker_epoch == self._world.faults.dirty[broker_id]:
-                return None
+        if not self._world.faults.dirty.get(broker_id, True):
+            return None
         for log in self._world.logs[broker_id].logs.values():
             if log.topic_id == key[0] and log.topic_partition.partition == key[1]:
                 return log
@@ -364,7 +362,7 @@ class Checks:
 
     def in_sync_everywhere(self, broker_id: int) -> bool:
         broker = self.image.brokers.get(broker_id)
-        if broker is None or broker.fenced or broker.broker_epoch == self._world.faults.dirty.get(broker_id):
+        if broker is None or broker.fenced or not self._world.faults.dirty.get(broker_id, True):
             return False
         states = [state for topic in self.image.topics.values() for state in topic.partitions]
         return all(broker_id in state.isr for state in states if broker_id in state.replicas)

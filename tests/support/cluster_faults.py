@@ -32,8 +32,10 @@ class Faults:
         self._cuts: dict[tuple[str, str], int] = {}
         self._hosts_down: dict[str, None] = {}
         self._away: dict[str, int] = {}
-        self.dirty: dict[int, int] = {}
-        """Brokers whose hosts may lack what they had, and the broker epoch they had: until they are in sync again."""
+        self.dirty: dict[int, bool] = {}
+        """Brokers whose hosts may lack what they had, until they are in sync again, and whether they have registered
+        since. The epoch does not tell: the store may have kept a registration of an earlier life waiting.
+        """
         self._slow = self._random.choice((0.0, 0.01, 0.05))
         self._lossy = self._random.choice((0.0, 0.002, 0.01))
 
@@ -153,7 +155,7 @@ class Faults:
 
     def host_crash(self, process: Any) -> None:
         """Nobody is told, and what was not flushed may be gone."""
-        self.dirty[process.broker_id] = self._world.checks.image.brokers[process.broker_id].broker_epoch
+        self.dirty[process.broker_id] = False
         process.alive = False
         self._hosts_down[process.name] = None
         lost = process.logs.power_cut(self._random)
@@ -163,13 +165,18 @@ class Faults:
         self._world.counts["torn"] += lost > 0
         self._world.start_broker(process.broker_id, LogState.UNCLEAN, self._random.randrange(300, 4_000))
 
+    def registered(self, broker_id: int) -> None:
+        """A living process has heard that it is."""
+        if broker_id in self.dirty:
+            self.dirty[broker_id] = True
+
     def host_is_up(self, name: str) -> None:
         self._hosts_down.pop(name, None)
 
     def _lose_disk(self) -> None:
         process = self._broker()
         if self._may_lose(process):
-            self.dirty[process.broker_id] = self._world.checks.image.brokers[process.broker_id].broker_epoch
+            self.dirty[process.broker_id] = False
             self._told(f"{process.name} dies and loses its disk", "lost disks")
             process.die()
             process.logs.replace_disk(self._random, process.broker_id)
