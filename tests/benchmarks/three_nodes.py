@@ -132,6 +132,9 @@ class ApplianceNodes(ThreeNodes):
         self._controller_ports = {100 + number: free_port() for number in (1, 2)}
         for controller_id in self._controller_ports:
             self.start_controller(controller_id)
+            if controller_id == min(self._controller_ports):
+                # The other one stands by.
+                self.controllers[controller_id].wait_until_ready()
         self.ports = {node: free_port() for node in NODES}
         for node in NODES:
             self.start_node(node)
@@ -161,10 +164,7 @@ class ApplianceNodes(ThreeNodes):
         settings = ControllerSettings(
             controller_id, HOST, self._controller_ports[controller_id], self._store, dict(self.properties)
         )
-        process = PartProcess(settings, self.folder / f"controller-{controller_id}.log")
-        self.controllers[controller_id] = process
-        if controller_id == min(self._controller_ports):
-            process.wait_until_ready()
+        self.controllers[controller_id] = PartProcess(settings, self.folder / f"controller-{controller_id}.log")
 
     def active_controller(self) -> int:
         """The one that a broker's heartbeats go to."""
