@@ -20,6 +20,7 @@ from appliance.consumer_groups.topic_regex import TopicRegex
 from appliance.coordinator.calls import Answer, Call, Effect, Write
 from appliance.coordinator.moment import Moment
 from appliance.groups.context import Context, OtherEvent
+from appliance.groups.group import Group
 from appliance.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 AnyEffect = Effect[AnyRecord]
@@ -83,6 +84,13 @@ class RejoinOver(OtherEvent):
     group_id: str
     member_id: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class DowngradeDue(OtherEvent):
+    """A group has just become a classic one: its members are to join anew."""
+
+    group_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +164,8 @@ class ConsumerContext:
     memories: dict[str, Memory] = field(default_factory=dict)
     upgrading: dict[str, None] = field(default_factory=dict)
     """Groups that are, or may still be, on their way into the log as new ones or upgraded: requests wait for that."""
+    downgrading: dict[str, Group] = field(default_factory=dict)
+    """What groups will be as classic ones, should the write that makes them so be committed."""
     jobs: list[Job] = field(default_factory=list)
     """Work for a helper thread, taken by whoever owns the machine."""
 

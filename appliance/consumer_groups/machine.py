@@ -19,6 +19,7 @@ from appliance.consumer_groups.context import (
     AssignmentDue,
     AssignmentJob,
     ConsumerContext,
+    DowngradeDue,
     Job,
     JobApplied,
     MemberSessionOver,
@@ -41,7 +42,7 @@ from appliance.groups import offsets as classic_offsets
 from appliance.groups.config import GroupConfig
 from appliance.groups.context import DeadlineKey, Event, OtherEvent
 from appliance.groups.machine import GroupMachine
-from appliance.groups.stored import GroupRecord
+from appliance.groups.stored import GenerationRecord, GroupRecord
 from appliance.wire.messages import consumer_group_describe, describe_groups
 from appliance.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from appliance.wire.messages.delete_groups import DeleteGroupsRequest
@@ -128,6 +129,9 @@ class AllGroupsMachine:
             return self._heartbeat(call, request, now)
         (group_id,) = request.groups_names if isinstance(request, DeleteGroupsRequest) else (request.group_id,)  # type: ignore[attr-defined]
         group = context.find(group_id)
+        if group is None and group_id in context.upgrading:
+            # Nothing is on its way any more: what had timed out has failed.
+            migration.upgrade_failed(context, group_id, now)
         if group is None or (group.is_empty and group_id in context.classic.groups):
             return list(self.classic.handle(call, now))
         match request:
@@ -226,6 +230,8 @@ class AllGroupsMachine:
                 return leaving.revocation_over(context, event, now)
             case RejoinOver():
                 return leaving.rejoin_over(context, event, now)
+            case DowngradeDue(group_id):
+                return migration.downgraded(context, group_id, now)
             case AssignmentDue(group_id):
                 return assign_due(context, group_id, now)
             case ResultDue(_, RegexJob() as job):
@@ -251,12 +257,14 @@ class AllGroupsMachine:
                     # Its upgrade had been given up as timed out.
                     migration.forget_classic(context, classic)
         context.stored.replay(record)
+        if isinstance(record, GenerationRecord) and context.downgrading:
+            migration.generation_replayed(context, record.group_id, record.generation)
 
     def written(self, write: Write[AnyRecord], now: Moment) -> list[AnyEffect]:
         """Go on after a write."""
         match write.follow_up:
-            case migration.Downgraded() as done:
-                return migration.downgraded(self._context, done, now)
+            case migration.Downgraded(group_id):
+                return migration.downgraded(self._context, group_id, now)
             case migration.Upgraded():
                 return []
             case JobApplied(job):
@@ -267,8 +275,9 @@ class AllGroupsMachine:
     def not_written(self, write: Write[AnyRecord], error: ErrorCode, now: Moment) -> list[AnyEffect]:
         """Go on after a write that failed."""
         match write.follow_up:
-            case migration.Upgraded() as done:
-                migration.upgrade_failed(self._context, done, error, now)
+            case migration.Upgraded(group_id):
+                if error is not ErrorCode.REQUEST_TIMED_OUT:
+                    migration.upgrade_failed(self._context, group_id, now)
                 return []
             case JobApplied(job):
                 self._job_over(job)

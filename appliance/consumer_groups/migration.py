@@ -22,7 +22,7 @@ from appliance.consumer_groups.consumer_protocol import (
     version_of,
     write_assignment,
 )
-from appliance.consumer_groups.context import AnyEffect, ConsumerContext
+from appliance.consumer_groups.context import AnyEffect, ConsumerContext, DowngradeDue
 from appliance.consumer_groups.stored import (
     AnyRecord,
     ClassicMember,
@@ -43,7 +43,7 @@ from appliance.groups.group import Group
 from appliance.groups.members import Member
 from appliance.groups.refusals import refusal
 from appliance.groups.states import GroupState
-from appliance.groups.stored import GenerationRecord
+from appliance.groups.stored import GenerationRecord, StoredGeneration
 from appliance.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from appliance.wire.schema import WireError
 
@@ -69,7 +69,7 @@ class Upgraded:
 class Downgraded:
     """Follow-up of the write that makes a consumer group a classic one."""
 
-    group: Group
+    group_id: str
 
 
 class NotJoinable(Exception):
@@ -164,19 +164,18 @@ def forget_classic(context: ConsumerContext, classic: Group) -> None:
     context.classic.groups.pop(classic.group_id, None)
 
 
-def upgrade_failed(context: ConsumerContext, done: Upgraded, error: ErrorCode, now: Moment) -> None:
+def upgrade_failed(context: ConsumerContext, group_id: str, now: Moment) -> None:
     """The group is what the log says: its classic members are heard again, as after a failover.
 
-    After a time-out its requests still wait until nothing of it is on its way: the write may come into the log yet.
+    Not to be called while the write may still come into the log, as it may after a time-out: requests wait until then.
     """
-    if error is not ErrorCode.REQUEST_TIMED_OUT:
-        context.upgrading.pop(done.group_id, None)
-    generation = context.stored.generations.get(done.group_id)
-    if generation is None or not generation.members or done.group_id in context.classic.groups:
+    context.upgrading.pop(group_id, None)
+    generation = context.stored.generations.get(group_id)
+    if generation is None or not generation.members or group_id in context.classic.groups:
         return
-    group = context.classic.groups[done.group_id] = Group(done.group_id, generation)
+    group = context.classic.groups[group_id] = Group(group_id, generation)
     for member in group.members.values():
-        context.expect_nothing(done.group_id, member.member_id)
+        context.expect_nothing(group_id, member.member_id)
         context.classic.expect_heartbeat(group, member, now)
 
 
@@ -229,16 +228,29 @@ def downgrade(
     classic.state, classic.state_since_ms = GroupState.STABLE, now.wall_ms
     assignments = {each.member_id: each.assignment for each in classic.members.values()}
     end = GenerationRecord(group.group_id, classic.as_stored(assignments))
-    records = (*group.tombstones(), end)
-    return Write(group.group_id, records, answers, follow_up=Downgraded(classic), only_alone=only_alone)
+    context.downgrading[group.group_id] = classic
+    return Write(
+        group.group_id, (*group.tombstones(), end), answers, follow_up=Downgraded(group.group_id), only_alone=only_alone
+    )
 
 
-def downgraded(context: ConsumerContext, done: Downgraded, now: Moment) -> list[AnyEffect]:
-    """The group is a classic one: its members have their sessions, and a rebalance begins."""
-    group = done.group
-    if group.group_id in context.classic.groups or group.group_id not in context.stored.generations:
+def generation_replayed(context: ConsumerContext, group_id: str, generation: StoredGeneration | None) -> None:
+    """If this is what makes a consumer group a classic one, it is one from now on."""
+    group = context.downgrading.pop(group_id, None)
+    if group is None or generation is None or group_id in context.classic.groups:
+        return
+    if group.generation_id == generation.generation_id:
+        context.classic.groups[group_id] = group
+        context.classic.deadlines.set(("downgraded", group_id), 0, DowngradeDue(group_id))
+
+
+def downgraded(context: ConsumerContext, group_id: str, now: Moment) -> list[AnyEffect]:
+    """The members of a group that has just become a classic one have their sessions, and a rebalance begins."""
+    context.classic.deadlines.cancel(("downgraded", group_id))
+    group = context.classic.groups.get(group_id)
+    if group is None or group.state is not GroupState.STABLE:
         return []
-    context.classic.groups[group.group_id] = group
     for member in group.members.values():
+        context.expect_nothing(group_id, member.member_id)
         context.classic.expect_heartbeat(group, member, now)
     return list(prepare_rebalance(context.classic, group, now))

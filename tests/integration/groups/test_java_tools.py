@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -71,4 +72,29 @@ def test_kafkas_tool_reads_our_records(cluster: RunningCluster) -> None:
     ]
     assert generations[0]["members"][0]["assignment"]["assignedPartitions"] == [{"topic": topic, "partitions": [0]}]
     assert offsets[-1]["offset"] == 3
+    assert "isvalid: false" not in said
+
+
+def test_kafkas_tool_reads_our_records_of_consumer_groups(cluster: RunningCluster) -> None:
+    """Of a group of the new protocol: its epoch, member, target, and what the member had, and their ends."""
+    topic = new_topic(cluster.bootstrap_servers, partitions=2, records=4)
+    arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--group", "java-new"]
+    limits = ["--from-beginning", "--max-messages", "4", "--timeout-ms", "30000"]
+    new = ["--command-property", "group.protocol=consumer"]
+    assert len(tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *arguments, *limits, *new).split()) == 4
+    copies = sorted(cluster.folder.glob("broker-*/__consumer_offsets-*/*.log"), key=lambda log: log.stat().st_size)
+    logs = {log.parent.name: str(log) for log in copies if log.stat().st_size}
+    said = tool("org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(logs.values()), "--offsets-decoder")
+    found: dict[str, list[Any]] = {}
+    for line in said.splitlines():
+        if '"groupId":"java-new"' in line:
+            key, _, value = line.partition(" key: ")[2].partition(" payload: ")
+            content = json.loads(value)["data"] if value.startswith("{") else None
+            found.setdefault(str(json.loads(key)["type"]), []).append(content)
+    assert sorted(found) == ["3", "5", "6", "7", "8"], said
+    assert found["5"][0]["subscribedTopicNames"] == [topic]
+    assert [sorted(each["partitions"]) for each in found["7"][0]["topicPartitions"]] == [[0, 1]]
+    assert [sorted(each["partitions"]) for each in found["8"][0]["assignedPartitions"]] == [[0, 1]]
+    assert [found[kind][-1] for kind in ("5", "7", "8")] == [None, None, None]
+    assert found["3"][-1]["epoch"] > found["6"][-1]["assignmentEpoch"]
     assert "isvalid: false" not in said
