@@ -10,8 +10,6 @@ from appliance.base.ids import TopicPartition
 from appliance.client.client import Client
 from appliance.client.cluster import ClusterMetadata
 from appliance.client.results import BROKER_RESOURCE, ConfigResource
-from appliance.tiering.reader import TierReader
-from appliance.tiering.stores import open_store
 from spark.options import EARLIEST, LATEST, AtTimestamp, OffsetSpec, OptionError, SourceOptions
 from spark.plan import (
     HOT,
@@ -27,6 +25,7 @@ from spark.plan import (
     resolve_ranges,
     spread,
 )
+from spark.stores import tier_reader
 
 CLIENT_ID = "appliance-spark"
 OBJECT_STORE_CONFIG = "object.store.url"
@@ -153,7 +152,7 @@ def plan_range(range_: Range, options: SourceOptions, url: str) -> list[Split]:
     """The splits of one partition; without an object store everything is hot."""
     tier_range = NOTHING_TIERED
     if url:
-        reader = TierReader(open_store(url))
+        reader = tier_reader(url)
         manifest = reader.manifest(range_.topic_id, range_.tp.partition)
         if manifest is not None and manifest.start_offset <= range_.start:
             segments = reader.segments(manifest, range_.start, range_.end)

@@ -11,13 +11,13 @@ from appliance.base.errors import ErrorCode, KafkaError
 from appliance.base.ids import ZERO_UUID
 from appliance.client.client import Client
 from appliance.client.results import FetchResult
-from appliance.tiering.reader import TierBatches, TierDataLoss, TierNotCovering, TierReader
-from appliance.tiering.stores import open_store
+from appliance.tiering.reader import TierBatches, TierDataLoss, TierNotCovering
 from spark.aborted import NOBODY_ABORTED, AbortedRange
 from spark.decode import Chunk, Decoder
 from spark.options import EARLIEST, SourceOptions
 from spark.plan import AUTO, HOT, TIERED, DataLoss, Split
 from spark.planning import connected
+from spark.stores import tier_reader
 
 FETCH_BYTES = 8 * 1024 * 1024
 EMPTY_FETCHES_MAX = 20
@@ -47,7 +47,7 @@ def read_split(options: SourceOptions, columns: tuple[str, ...], split: Split) -
 def _read_both(options: SourceOptions, columns: tuple[str, ...], split: Split) -> Iterator[pa.RecordBatch]:
     """A split of a stream: what the manifest covers by now from objects, the rest from the broker."""
     assert options.object_store is not None
-    manifest = TierReader(open_store(options.object_store)).manifest(split.topic_id, split.tp.partition)
+    manifest = tier_reader(options.object_store).manifest(split.topic_id, split.tp.partition)
     cursor = split.start
     if manifest is not None and manifest.start_offset <= cursor < manifest.end_offset:
         cursor = min(split.end, manifest.end_offset)
@@ -58,7 +58,7 @@ def _read_both(options: SourceOptions, columns: tuple[str, ...], split: Split) -
 
 def _read_tiered(options: SourceOptions, columns: tuple[str, ...], split: Split) -> Iterator[pa.RecordBatch]:
     assert options.object_store is not None
-    reader = TierReader(open_store(options.object_store))
+    reader = tier_reader(options.object_store)
     decoder = Decoder(columns, split.tp, TIERED, options.verify_crc)
     cursor = split.start
     while cursor < split.end:

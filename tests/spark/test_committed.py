@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import Producer
 
+from appliance.base.errors import ErrorCode, KafkaError
 from appliance.base.ids import TopicPartition
 from appliance.client.client import Client
 from appliance.client.results import NewTopic
@@ -18,7 +19,7 @@ from appliance.records.builder import build_batch
 from spark.offsets import to_json
 from spark.options import AtTimestamp, SourceOptions
 from spark.planning import plan_batch
-from spark.reading import read_split
+from spark.reading import IncompleteSplit, read_split
 from spark.stream import ApplianceStreamReader
 from tests.support.broker import running_cluster
 
@@ -166,3 +167,29 @@ def test_a_stream_has_the_same_splits_for_the_same_offsets_whatever_is_tiered_by
     assert {tier for batch in rows for tier in batch["tier"].to_pylist()} == {"hot", "tiered"}
     hot = reader.partitions({"orders": {"0": end - 5}}, to_json({TP: end}))
     assert [(partition.split.tier, partition.object_store) for partition in hot] == [("hot", "")]
+
+
+def test_a_topic_that_was_made_anew_since_the_plan_is_an_error(orders: Orders) -> None:
+    client, tp = orders.client, TopicPartition("anew", 0)
+
+    def make(name: bytes) -> None:
+        client.create_topics([NewTopic("anew", 1, configs={"retention.ms": "-1"})])
+        client.produce(tp, build_batch([(HOUR, None, name, []) for _ in range(10)]))
+
+    make(b"old")
+    options = orders.options(subscribe=("anew",))
+    splits = plan_batch(options).splits
+    assert [value for rows in read_split(options, ("value",), splits[0]) for value in rows["value"].to_pylist()] == [
+        b"old"
+    ] * 10
+    client.delete_topics(["anew"])
+    deadline_s = time.monotonic() + 30
+    while True:
+        try:
+            make(b"new")
+            break
+        except KafkaError as error:
+            assert error.code == ErrorCode.TOPIC_ALREADY_EXISTS and time.monotonic() < deadline_s, error
+            time.sleep(0.1)
+    with pytest.raises(IncompleteSplit, match="another one"):
+        list(read_split(options, ("value",), splits[0]))

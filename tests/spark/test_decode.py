@@ -179,3 +179,11 @@ def test_a_transaction_that_is_aborted_in_a_later_chunk_is_known_from_the_first_
 
 def test_a_read_uncommitted_reader_gets_all_data_but_no_marker() -> None:
     assert table([LOG], 0, 15, ("offset",))["offset"].to_pylist() == [0, 1, 2, 3, 4, 5, 6, 9, 10, 12, 13]
+
+
+def test_a_batch_behind_the_end_says_that_what_lies_before_it_is_a_hole() -> None:
+    decoder = Decoder(("offset",), TP, "hot", True)
+    assert list(decoder.decode([Chunk(batch(30, 5))], 12, 20)) == []
+    assert (decoder.next_offset, decoder.last_epoch) == (20, -1)
+    rows = list(decoder.decode([Chunk(batch(20, 2) + batch(40, 2))], 20, 40))
+    assert [row.num_rows for row in rows] == [2] and decoder.next_offset == 40

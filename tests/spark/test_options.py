@@ -6,6 +6,7 @@ import pytest
 
 from appliance.base.ids import TopicPartition
 from spark.options import EARLIEST, LATEST, AtTimestamp, OptionError, parse_options
+from spark.source import wanted_columns
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
@@ -82,3 +83,11 @@ def test_a_time_for_all_goes_before_times_for_each_and_these_before_offsets() ->
     given |= {"startingTimestamp": "7", "startingOffsetsByTimestampStrategy": "latest"}
     assert parse_options(given).starting_offsets == AtTimestamp(7, True)
     assert parse_options(given | {"endingTimestamp": "9"}).ending_offsets == AtTimestamp(9, True)
+
+
+def test_columns_are_named_in_the_order_of_the_rows() -> None:
+    assert wanted_columns({"COLUMNS": "offset, key,offset"}) == ("offset", "key")
+    assert wanted_columns({"columnsX": "key"}) is None
+    for text in ("", "colour", "key,colour"):
+        with pytest.raises(OptionError, match="columns takes names out of key, value"):
+            wanted_columns({"columns": text})
