@@ -47,12 +47,23 @@ def validate_resource_config(resource_type: int, entries: Mapping[str, str], bro
             values[name] = key.parse(text)
         except BadValue as error:
             raise KafkaError(kind.unknown_key, str(error)) from None
+    for name, value in values.items() if resource_type == GROUP else ():
+        if name.startswith("consumer."):
+            _check_limits(name, value, broker)
     for protocol in ("consumer", "share", "streams") if resource_type == GROUP else ():
         session, heartbeat = f"{protocol}.session.timeout.ms", f"{protocol}.heartbeat.interval.ms"
         session_ms = values.get(session, broker.get(f"group.{session}"))
         heartbeat_ms = values.get(heartbeat, broker.get(f"group.{heartbeat}"))
         if session_ms <= heartbeat_ms:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be more than {heartbeat}")
+
+
+def _check_limits(name: str, value: int, broker: BrokerConfig) -> None:
+    """Raises: KafkaError."""
+    what = name.removeprefix("consumer.")
+    low, high = (broker.get(f"group.consumer.{end}.{what}") for end in ("min", "max"))
+    if not low <= value <= high:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be from {low} to {high}, not {value}")
 
 
 def describe_resource(

@@ -1,0 +1,39 @@
+"""How far the configs of one consumer group may go: the broker says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from appliance.base.config import BrokerConfig
+from appliance.base.config_resources import GROUP, validate_resource_config
+from appliance.base.errors import ErrorCode, KafkaError
+
+
+@pytest.mark.parametrize(
+    ("broker", "entries"),
+    [
+        ({}, {"consumer.session.timeout.ms": "44999"}),
+        ({}, {"consumer.session.timeout.ms": "60001"}),
+        ({}, {"consumer.heartbeat.interval.ms": "4999"}),
+        ({}, {"consumer.assignment.interval.ms": "15001"}),
+        ({"group.consumer.max.session.timeout.ms": "50000"}, {"consumer.session.timeout.ms": "50001"}),
+        ({"group.consumer.min.session.timeout.ms": "1"}, {"consumer.session.timeout.ms": "5000"}),
+    ],
+)
+def test_too_far(broker: dict[str, str], entries: dict[str, str]) -> None:
+    with pytest.raises(KafkaError) as refused:
+        validate_resource_config(GROUP, entries, BrokerConfig(broker))
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("broker", "entries"),
+    [
+        ({}, {"consumer.session.timeout.ms": "45000", "consumer.heartbeat.interval.ms": "15000"}),
+        ({}, {"consumer.assignment.interval.ms": "0"}),
+        ({"group.consumer.min.session.timeout.ms": "6000"}, {"consumer.session.timeout.ms": "6000"}),
+        ({"group.consumer.min.heartbeat.interval.ms": "1"}, {"consumer.heartbeat.interval.ms": "1"}),
+    ],
+)
+def test_not_too_far(broker: dict[str, str], entries: dict[str, str]) -> None:
+    validate_resource_config(GROUP, entries, BrokerConfig(broker))
