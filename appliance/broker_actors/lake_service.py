@@ -186,7 +186,24 @@ class Lake:
             for number, one in topic.partitions.items()
             if one.leader >= 0
         }
-        return {place: found.offset for place, found in self._client.list_offsets(places).items()} if places else {}
+        if not places:
+            return {}
+        try:
+            return {place: found.offset for place, found in self._client.list_offsets(places).items()}
+        except KafkaError:
+            # One partition that is out of service must not hold up all others.
+            return self._tiered_one_by_one(places)
+
+    def _tiered_one_by_one(self, places: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for place, timestamp in places.items():
+            if self._stopping():
+                break
+            try:
+                found[place] = self._client.list_offsets({place: timestamp})[place].offset
+            except KafkaError as error:
+                _log.info("%s: no files are made: %s", place, error)
+        return found
 
     def _work_at(self, name: str, topic: TopicMetadata, spec: LakeSpec, tiered: dict[TopicPartition, int]) -> None:
         known = self._topics.get(name)
@@ -202,7 +219,9 @@ class Lake:
             self._problem(name, str(error))
             return
         for number in sorted(topic.partitions):
-            at = tiered.get(TopicPartition(name, number), -1)
+            at = tiered.get(TopicPartition(name, number))
+            if at is None:
+                continue
             one = known.partitions.get(number)
             if one is None:
                 worker = LakeWorker(self._store, known.output, name, number, self._folder, self._clock, self._stopping)

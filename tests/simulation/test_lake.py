@@ -22,7 +22,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("appliance.tiering.lake.ledger.PAGE_FILES", 4)
 
 
-@pytest.mark.parametrize("seed", seeds(40))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_each_record_is_in_exactly_one_lake_file(seed: int) -> None:
     Lakes(seed).run(EVENTS)
 
