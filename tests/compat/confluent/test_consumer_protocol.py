@@ -154,6 +154,7 @@ def test_a_group_is_described(server: Server, members: Members, group_id: str, t
     assert listed[group_id].type == ConsumerGroupType.CONSUMER
 
 
+@pytest.mark.compat
 def test_classic_members_and_those_of_the_new_protocol_share_a_group_in_both_directions(
     server: Server, members: Members, topic: str, group_id: str
 ) -> None:
