@@ -319,7 +319,7 @@ class StoredAllGroups(StoredGroups):
             return NotImplemented
         return self.consumer_groups == other.consumer_groups and super().__eq__(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def _group(self, group_id: str) -> ConsumerGroup:
         group = self.consumer_groups.get(group_id)
