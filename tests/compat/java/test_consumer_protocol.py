@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.compat import Server, produce, wait_until
+from tests.support.compat import Server, produce
 from tests.support.java_tools import RunningTool, tool
 
 pytestmark = pytest.mark.java
 
 PARTITIONS = 4
+PATIENCE_S = 90.0
 COMMAND = "consumer.group.ConsumerGroupCommand"
 
 
@@ -26,6 +28,14 @@ def start() -> Iterator[Callable[..., RunningTool]]:
     yield start
     for each in started:
         each.kill()
+
+
+def until(condition: Callable[[], object]) -> None:
+    """A JVM may take long to start."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "this does not happen"
+        time.sleep(0.1)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -59,6 +69,7 @@ def test_the_console_consumer_reads_as_a_member(server: Server, group_id: str) -
 
 
 @pytest.mark.compat
+@pytest.mark.timeout(300)
 def test_members_share_partitions_and_the_tool_shows_them(
     server: Server, group_id: str, start: Callable[..., RunningTool]
 ) -> None:
@@ -66,10 +77,10 @@ def test_members_share_partitions_and_the_tool_shows_them(
     at = ("--bootstrap-server", server.bootstrap_servers)
     member = (*at, "--topic", topic, "--group-id", group_id, "--group-protocol", "consumer")
     first = start("VerifiableConsumer", *member)
-    wait_until(lambda: owned(first) == PARTITIONS)
+    until(lambda: owned(first) == PARTITIONS)
     second = start("VerifiableConsumer", *member)
-    wait_until(lambda: owned(first) == owned(second) == PARTITIONS // 2)
-    wait_until(lambda: "Stable" in tool(COMMAND, *at, "--describe", "--group", group_id, "--state"))
+    until(lambda: owned(first) == owned(second) == PARTITIONS // 2)
+    until(lambda: "Stable" in tool(COMMAND, *at, "--describe", "--group", group_id, "--state"))
     state = rows(tool(COMMAND, *at, "--describe", "--group", group_id, "--state", "--verbose"))
     (row,) = [row for row in state if row[0] == group_id]
     assert "uniform" in row
@@ -78,5 +89,5 @@ def test_members_share_partitions_and_the_tool_shows_them(
     counts = [row[row.index(group_id) + 4] for row in shown if row[0] == group_id]
     assert counts == ["2", "2"]
     first.stop()
-    wait_until(lambda: owned(second) == PARTITIONS)
+    until(lambda: owned(second) == PARTITIONS)
     second.stop()
