@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from appliance.authorizer.bindings import CLUSTER_NAME, Operation, ResourceType
 from appliance.base.config_resources import CLIENT_METRICS
 from appliance.base.config_resources import GROUP as GROUP_CONFIGS
@@ -15,8 +17,21 @@ from appliance.server.handlers.configs import TOPIC as TOPIC_CONFIGS
 from appliance.server.handlers.metadata import cluster_operations
 from appliance.server.operations import NOT_ASKED
 from appliance.server.requests import Request
+from appliance.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from appliance.wire.messages.describe_client_quotas import DescribeClientQuotasResponse
 from appliance.wire.messages.describe_cluster import DescribeClusterResponse
 from appliance.wire.messages.describe_log_dirs import DescribeLogDirsResponse
+from appliance.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
 from appliance.wire.schema import Struct
 
 _LOG_DIRS_ERROR_SINCE = 3
@@ -79,3 +94,50 @@ def describe_log_dirs(broker: Broker, request: Request, access: Access) -> Struc
         return None
     has_room = request.api_version >= _LOG_DIRS_ERROR_SINCE
     return DescribeLogDirsResponse(error_code=DENIED[CLUSTER] if has_room else ErrorCode.NONE)
+
+
+def describe_quotas(broker: Broker, request: Request, access: Access) -> Struct | None:
+    """DESCRIBE_CONFIGS of the cluster."""
+    if access.may(Operation.DESCRIBE_CONFIGS, CLUSTER):
+        return None
+    return DescribeClientQuotasResponse(error_code=DENIED[CLUSTER], error_message=TEXTS[CLUSTER], entries=None)
+
+
+def alter_reassignments(broker: Broker, request: Request, access: Access) -> Struct | None:
+    """ALTER of the cluster. The error stands at each partition, too."""
+    if access.may(Operation.ALTER, CLUSTER):
+        return None
+    code, text = DENIED[CLUSTER], TEXTS[CLUSTER]
+    return AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=text,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=one.partition_index, error_code=code, error_message=text
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in cast(AlterPartitionReassignmentsRequest, request.body).topics
+        ],
+    )
+
+
+def list_reassignments(broker: Broker, request: Request, access: Access) -> Struct | None:
+    """DESCRIBE of the cluster. Who may not hears back what it asked for."""
+    if access.may(Operation.DESCRIBE, CLUSTER):
+        return None
+    return ListPartitionReassignmentsResponse(
+        error_code=DENIED[CLUSTER],
+        error_message=TEXTS[CLUSTER],
+        topics=[
+            OngoingTopicReassignment(
+                name=topic.name,
+                partitions=[OngoingPartitionReassignment(partition_index=one) for one in topic.partition_indexes],
+            )
+            for topic in cast(ListPartitionReassignmentsRequest, request.body).topics or ()
+        ],
+    )

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from appliance.authorizer.bindings import Operation
 from appliance.base.errors import ErrorCode
+from appliance.groups.refusals import PROTOCOL_MAY_BE_NULL_SINCE
 from appliance.server.access import Access
 from appliance.server.authorization.rules import CLUSTER, DENIED, GROUP, TOPIC, TRANSACTIONAL_ID, amend, refuse_rows
 from appliance.server.context import Broker
@@ -21,6 +22,7 @@ from appliance.wire.messages.consumer_group_describe import (
 )
 from appliance.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from appliance.wire.messages.find_coordinator import FindCoordinatorRequest
+from appliance.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from appliance.wire.messages.list_groups import ListGroupsResponse
 from appliance.wire.messages.offset_commit import OffsetCommitRequest
 from appliance.wire.messages.offset_delete import (
@@ -30,9 +32,12 @@ from appliance.wire.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from appliance.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from appliance.wire.messages.sync_group import SyncGroupRequest
 from appliance.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from appliance.wire.schema import Struct
 
+PROTOCOL_NAMED_SINCE = 5
+"""SyncGroup."""
 NOT_TOLD = "The group has described topic(s) that the client is not authorized to describe."
 
 
@@ -50,6 +55,22 @@ def find(broker: Broker, request: Request, access: Access) -> Struct | ErrorCode
     if all(allowed):
         return None
     return refuse_rows(request, "coordinator_keys", "coordinators", find_coordinator.failed, allowed, kind)
+
+
+def join(broker: Broker, request: Request, access: Access) -> JoinGroupResponse | None:
+    """READ of the group."""
+    if access.may(Operation.READ, GROUP, cast(JoinGroupRequest, request.body).group_id):
+        return None
+    protocol_name = None if request.api_version >= PROTOCOL_MAY_BE_NULL_SINCE else ""
+    return JoinGroupResponse(error_code=DENIED[GROUP], protocol_name=protocol_name)
+
+
+def sync(broker: Broker, request: Request, access: Access) -> ErrorCode | None:
+    """READ of the group; before that comes that the protocol has to be named (KIP-559)."""
+    body = cast(SyncGroupRequest, request.body)
+    if request.api_version >= PROTOCOL_NAMED_SINCE and (body.protocol_type is None or body.protocol_name is None):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return None if access.may(Operation.READ, GROUP, body.group_id) else DENIED[GROUP]
 
 
 def list_groups(broker: Broker, request: Request, access: Access) -> None:

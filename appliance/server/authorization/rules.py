@@ -6,6 +6,7 @@ error beside what the handler says of the others (`Request.amend`), or refuse ev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -61,15 +62,18 @@ def needs_for_each(
     name_of: Callable[[Any], str],
     *,
     text: bool = False,
+    once: bool = False,
 ) -> Rule:
     """One operation for each row of the list `rows`; denied ones are told in the list `results` of the answer.
 
-    `failed` is the API's answer in which all rows of the body have the same error; `text`: with words.
+    `failed` is the API's answer in which all rows of the body have the same error; `text`: with words; `once`: what is
+    named more than once is the handler's to refuse.
     """
 
     def rule(broker: Broker, request: Request, access: Access) -> Struct | None:
         wanted = getattr(request.body, rows)
-        allowed = [access.may(operation, kind, name_of(row)) for row in wanted]
+        times = Counter(name_of(row) for row in wanted) if once else {}
+        allowed = [times.get(name_of(row), 1) > 1 or access.may(operation, kind, name_of(row)) for row in wanted]
         if all(allowed):
             return None
         return refuse_rows(request, rows, results, failed, allowed, kind, text=text)

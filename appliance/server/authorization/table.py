@@ -97,7 +97,7 @@ RULES: Mapping[int, Rule] = {
     ApiKey.CREATE_TOPICS: topics.create,
     ApiKey.DELETE_TOPICS: topics.delete,
     ApiKey.CREATE_PARTITIONS: needs_for_each(
-        "topics", "results", topic_handlers.create_partitions_failed, ALTER, TOPIC, _name, text=True
+        "topics", "results", topic_handlers.create_partitions_failed, ALTER, TOPIC, _name, text=True, once=True
     ),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: topics.describe_partitions,
     # Configs and quotas
@@ -107,7 +107,7 @@ RULES: Mapping[int, Rule] = {
         "responses", config_handlers.incremental_alter_failed, ALTER_CONFIGS
     ),
     ApiKey.LIST_CONFIG_RESOURCES: needs(DESCRIBE_CONFIGS),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: needs(DESCRIBE_CONFIGS),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: administration.describe_quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: needs(ALTER_CONFIGS),
     # The cluster
     ApiKey.DESCRIBE_CLUSTER: administration.describe_cluster,
@@ -115,8 +115,8 @@ RULES: Mapping[int, Rule] = {
     ApiKey.DESCRIBE_QUORUM: needs(DESCRIBE),
     ApiKey.UPDATE_FEATURES: needs(ALTER),
     ApiKey.ELECT_LEADERS: needs(ALTER),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: needs(ALTER),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: needs(DESCRIBE),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: administration.alter_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: administration.list_reassignments,
     ApiKey.UNREGISTER_BROKER: needs(ALTER),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: needs(DESCRIBE),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: needs(ALTER),
@@ -127,8 +127,8 @@ RULES: Mapping[int, Rule] = {
     CONTROLLER_STATUS: needs(DESCRIBE),
     # Groups
     ApiKey.FIND_COORDINATOR: groups.find,
-    ApiKey.JOIN_GROUP: needs(READ, GROUP, "group_id"),
-    ApiKey.SYNC_GROUP: needs(READ, GROUP, "group_id"),
+    ApiKey.JOIN_GROUP: groups.join,
+    ApiKey.SYNC_GROUP: groups.sync,
     ApiKey.HEARTBEAT: needs(READ, GROUP, "group_id"),
     ApiKey.LEAVE_GROUP: needs(READ, GROUP, "group_id"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: groups.heartbeat,

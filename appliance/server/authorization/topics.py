@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from typing import cast
 
 from appliance.authorizer.bindings import Operation
@@ -39,7 +40,9 @@ def create(broker: Broker, request: Request, access: Access) -> Struct | None:
     if access.could(Operation.CREATE, CLUSTER):
         access.may(Operation.CREATE, CLUSTER)
         return None
-    allowed = [access.may(Operation.CREATE, TOPIC, topic.name) for topic in body.topics]
+    times = Counter(topic.name for topic in body.topics)
+    # What is named more than once is the handler's to refuse.
+    allowed = [times[topic.name] > 1 or access.may(Operation.CREATE, TOPIC, topic.name) for topic in body.topics]
     if all(allowed):
         return None
     return refuse_rows(request, "topics", "topics", create_failed, allowed, TOPIC, text=True)
@@ -63,8 +66,9 @@ def delete(broker: Broker, request: Request, access: Access) -> Struct | None:
     refused: list[DeletableTopicResult] = []
     if request.api_version < DELETE_BY_STATE_SINCE:
         names: list[str] = []
+        times = Counter[str | None](body.topic_names)
         for name in body.topic_names:
-            if access.may(Operation.DELETE, TOPIC, name):
+            if times[name] > 1 or _may_be_deleted(broker, access, name):
                 names.append(name)
             else:
                 refused.append(_not_deleted(name))
@@ -72,15 +76,16 @@ def delete(broker: Broker, request: Request, access: Access) -> Struct | None:
         is_any_left = bool(names)
     else:
         topics: list[DeleteTopicState] = []
+        times = Counter(_name_of(broker, topic) for topic in body.topics)
         for topic in body.topics:
-            state = broker.image.topics_by_id.get(topic.topic_id) if topic.name is None else None
-            named = state.name if state is not None else topic.name
-            if named is None or access.may(Operation.DELETE, TOPIC, named):
+            named = _name_of(broker, topic)
+            is_wrong = named is None or times[named] > 1 or (topic.name is not None and topic.topic_id != ZERO_UUID)
+            if is_wrong or _may_be_deleted(broker, access, named or ""):
                 topics.append(topic)
             elif topic.name is not None:
                 refused.append(_not_deleted(topic.name))
             else:
-                shown = named if access.could(Operation.DESCRIBE, TOPIC, named) else None
+                shown = named if access.could(Operation.DESCRIBE, TOPIC, named or "") else None
                 refused.append(_not_deleted(shown, topic.topic_id))
         body.topics = topics
         is_any_left = bool(topics)
@@ -92,6 +97,21 @@ def delete(broker: Broker, request: Request, access: Access) -> Struct | None:
     return None
 
 
+def _name_of(broker: Broker, topic: DeleteTopicState) -> str | None:
+    """The name of what is to be deleted; None: the handler knows what is wrong."""
+    if topic.name is not None:
+        return topic.name
+    state = broker.image.topics_by_id.get(topic.topic_id)
+    return None if state is None else state.name
+
+
+def _may_be_deleted(broker: Broker, access: Access, name: str) -> bool:
+    """Also where there is no such topic, if that is no secret: the handler says so."""
+    if name not in broker.image.topics and access.could(Operation.DESCRIBE, TOPIC, name):
+        return True
+    return access.may(Operation.DELETE, TOPIC, name)
+
+
 def _not_deleted(name: str | None, topic_id: uuid.UUID = ZERO_UUID) -> DeletableTopicResult:
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=DENIED[TOPIC], error_message=TEXTS[TOPIC])
 
@@ -100,7 +120,8 @@ def describe_partitions(broker: Broker, request: Request, access: Access) -> Str
     """Topics that may not be described are not there for those who ask for all of them."""
     body = cast(DescribeTopicPartitionsRequest, request.body)
     names = sorted({topic.name for topic in body.topics} or set(broker.image.topics))
-    if body.cursor is not None and body.topics and body.cursor.topic_name not in names:
+    is_negative = body.cursor is not None and body.cursor.partition_index < 0
+    if body.cursor is not None and body.topics and (is_negative or body.cursor.topic_name not in names):
         # The handler has words for it.
         return None
     if body.cursor is not None:
@@ -118,7 +139,7 @@ def describe_partitions(broker: Broker, request: Request, access: Access) -> Str
         body.cursor = None
 
     def tell(response: DescribeTopicPartitionsResponse) -> None:
-        for topic in response.topics:
+        for topic in response.topics if not is_negative else ():
             topic.topic_authorized_operations = access.operations(TOPIC, topic.name or "")
         response.topics.extend(refused)
 
