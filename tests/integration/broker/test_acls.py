@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from appliance.authorizer.authorizer import Authorizer
 from appliance.base.config import BrokerConfig
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.base.ids import TopicPartition
@@ -97,6 +98,31 @@ def test_replicas_meet_and_what_is_allowed_holds_on_every_broker_at_once(cluster
         allow(root, "both", WRITE)
         # Each partition has another leader, and both replicas have it before the answer comes.
         assert [alice.produce(place, batch()).base_offset for place in places] == [0, 0]
+
+
+def test_a_request_of_a_known_shape_asks_nobody_until_the_lists_change(
+    cluster: RunningCluster, root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.create_topics([NewTopic("often", 1, 2)])
+    allow(root, "often", WRITE)
+    place, asked, decide = TopicPartition("often", 0), [], Authorizer.allows
+
+    def counted(self: Authorizer, principal: str, *rest: Any) -> bool:
+        if principal == "User:alice":
+            asked.append(rest)
+        return decide(self, principal, *rest)
+
+    monkeypatch.setattr(Authorizer, "allows", counted)
+    with Client(cluster.bootstrap_servers, security=alices(), retries=PATIENCE) as alice:
+        alice.produce(place, batch())
+        alice.produce(place, batch())
+        before = len(asked)
+        for _ in range(50):
+            alice.produce(place, batch())
+        assert len(asked) == before
+        allow(root, "another", WRITE)
+        alice.produce(place, batch())
+        assert len(asked) > before
 
 
 def test_a_controller_talks_to_brokers_alone(cluster: RunningCluster) -> None:

@@ -19,6 +19,10 @@ MEANT: list[Meant] = [
         "`tiering.max.lag.ms` is a config of ours.",
     ),
     Meant(
+        r"\S+ .* (topics|results)\S*configs\[lake\.[a-z.]+\]",
+        "Configs that begin with `lake.` are ours.",
+    ),
+    Meant(
         r"\S+ .* (topics|results)\S*configs\[remote\.storage\.enable\]\S*",
         "`remote.storage.enable` is on by default.",
     ),
