@@ -18,7 +18,6 @@ from appliance.base.clock import Clock
 from appliance.base.config import BrokerConfig
 from appliance.base.errors import ErrorCode, InvariantBroken
 from appliance.broker_actors.broker_link import BrokerLink
-from appliance.broker_actors.fetch_template import FetchTemplate
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.client.connection import error_of
 from appliance.log.errors import OffsetOutOfRange
@@ -37,6 +36,7 @@ from appliance.partition.replica_sessions import ReplicaKey
 from appliance.partition.replication_quota import ReplicationQuota
 from appliance.records.batch import check_batch, split_batches
 from appliance.records.errors import CorruptBatch
+from appliance.wire.fetch_template import FetchTemplate
 from appliance.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

@@ -32,6 +32,7 @@ from appliance.server.handlers import (
     topics,
     transactions,
 )
+from appliance.server.handlers.replica_fetch_fast import fast_replica_fetch
 from appliance.wire.api import ApiKey
 from appliance.wire.messages.internal_import import IMPORT_RECORDS
 from appliance.wire.messages.internal_metadata import CONTROLLER_STATUS, REPLICA_LOG_ENDS
@@ -46,10 +47,12 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         broker.new_session_id,
     )
     fetch_max_bytes = broker.config.get("fetch.max.bytes")
+    fetches = fetch.FetchHandler(sessions, fetch_max_bytes)
     return {
         ApiKey.PRODUCE: HandlerEntry(produce.handle, raw=produce_fast.fast_produce(broker), error=produce.failed),
         ApiKey.FETCH: HandlerEntry(
-            fetch.FetchHandler(sessions, fetch_max_bytes).handle, raw=fetch_fast.fast_fetch(broker, fetch_max_bytes)
+            fetches.handle,
+            raw=fetch_fast.fast_fetch(broker, fetch_max_bytes, fast_replica_fetch(broker, fetches.followers)),
         ),
         ApiKey.LIST_OFFSETS: HandlerEntry(list_offsets.handle, error=list_offsets.failed),
         ApiKey.METADATA: HandlerEntry(metadata.MetadataHandler().handle, error=metadata.failed),

@@ -69,6 +69,7 @@ class Connection:
         "fast",
         "fast_fetch",
         "fast_many",
+        "follower_fetch",
         "held",
         "host",
         "last_active_ms",
@@ -98,6 +99,8 @@ class Connection:
         """The same for requests with several partitions."""
         self.fast_fetch: Any = None
         """What that of Fetch remembers."""
+        self.follower_fetch: Any = None
+        """The same of a follower's fetches."""
         self.listener: ListenerProfile = DEFAULT_LISTENER
         """Where it came in."""
         self.principal = ANONYMOUS

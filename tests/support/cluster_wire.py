@@ -198,6 +198,7 @@ class Connection:
 
     host = "127.0.0.1"
     listener = DEFAULT_LISTENER
+    follower_fetch: Any = None
 
     def __init__(self, server: Server, link: Link) -> None:
         self.server = server

@@ -26,6 +26,7 @@ from appliance.server.handlers.fetch_answer import TOPIC_IDS_SINCE, add_partitio
 from appliance.server.handlers.fetch_read import FetchReader, PartitionRead, is_cold, warm_up
 from appliance.server.handlers.read_replica import selects_by_rack
 from appliance.server.handlers.replica_fetch import ReplicaFetchHandler
+from appliance.server.handlers.replica_fetch_fast import remember
 from appliance.server.requests import Pending, Request
 from appliance.tiering.fetcher import RemoteRead
 from appliance.wire.messages.fetch import FetchRequest, FetchResponse
@@ -51,7 +52,10 @@ class FetchHandler:
     def handle(self, broker: Broker, request: Request) -> FetchResponse | Pending:
         body = cast(FetchRequest, request.body)
         if max(body.replica_id, body.replica_state.replica_id) >= 0:
-            return self.followers.handle(broker, request)
+            answer = self.followers.handle(broker, request)
+            if not isinstance(answer, FetchResponse):
+                remember(request, body, broker.partitions.generation)
+            return answer
         by_id = request.api_version >= TOPIC_IDS_SINCE
         wanted = [
             SessionPartition(

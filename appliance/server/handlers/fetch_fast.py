@@ -131,8 +131,13 @@ class FetchShape:
         self.pack = struct.Struct(f">ii{len(before) - 8}s{'qqq' if self.version >= 5 else 'qq'}{len(middle)}s").pack
 
 
-def fast_fetch(broker: Broker, max_bytes: int) -> RawHandler:
-    """The raw handler of Fetch for this broker. `max_bytes`: the broker's `fetch.max.bytes`."""
+def fast_fetch(broker: Broker, max_bytes: int, of_follower: RawHandler) -> RawHandler:
+    """The raw handler of Fetch for this broker.
+
+    Args:
+        max_bytes: the broker's `fetch.max.bytes`.
+        of_follower: the one for connections of followers.
+    """
     partitions = broker.partitions
 
     def fetch(connection: Connection, position: int, frame_end: int, version: int, correlation_id: int) -> bool:
@@ -148,7 +153,8 @@ def fast_fetch(broker: Broker, max_bytes: int) -> RawHandler:
         ):
             misses = 0 if shape is None else shape.misses
             if misses >= MISSES_MAX or version > LAST_VERSION:
-                return False
+                known = connection.follower_fetch is not None
+                return known and of_follower(connection, position, frame_end, version, correlation_id)
             shape = connection.fast_fetch = FetchShape(misses + 1)
             if not _learn(shape, broker, bytes(connection.view[position:frame_end]), version, max_bytes):
                 return False

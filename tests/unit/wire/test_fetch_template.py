@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from appliance.broker_actors.fetch_template import FetchTemplate
 from appliance.wire.codec import encode_request
+from appliance.wire.fetch_template import FetchTemplate
 from appliance.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
 VERSION = 18

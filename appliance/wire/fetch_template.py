@@ -1,4 +1,6 @@
-"""A follower's usual fetch, encoded once: it names one partition, and from one fetch to the next only numbers change.
+"""A follower's usual fetch: it names one partition, and from one fetch to the next only numbers change.
+
+The follower encodes it once and patches it; the leader finds out by one comparison that nothing but the numbers is new.
 
 Where these numbers stand in the frame is found by encoding numbers that occur nowhere else, so that the layout of the
 message is declared in one place only.
@@ -14,6 +16,7 @@ from appliance.wire.messages.fetch import FetchRequest
 
 _EPOCH, _OFFSET, _HIGH_WATERMARK = 0x5E551011, 0x0FF5E70FF5E70FF5, 0x419840A7E4419840
 _INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
+_CORRELATION_ID_AT = 8
 
 MakeRequest = Callable[[int, int, int], FetchRequest]
 """From session epoch, fetch offset and high watermark; all else stays the same."""
@@ -42,6 +45,21 @@ class FetchTemplate:
         _LONG.pack_into(frame, self._offset_at, fetch_offset)
         _LONG.pack_into(frame, self._high_watermark_at, high_watermark)
         return frame
+
+    def numbers(self, buffer: bytearray, position: int, size: int) -> tuple[int, int, int] | None:
+        """Session epoch, fetch offset and high watermark of the frame at this place of a buffer; None where anything
+        else differs, but for the correlation id.
+        """
+        frame = self._frame
+        if size != len(frame):
+            return None
+        (epoch,) = _INT.unpack_from(buffer, position + self._epoch_at)
+        (offset,) = _LONG.unpack_from(buffer, position + self._offset_at)
+        (high_watermark,) = _LONG.unpack_from(buffer, position + self._high_watermark_at)
+        self.frame(epoch, offset, high_watermark)
+        correlation_id_at = position + _CORRELATION_ID_AT
+        frame[_CORRELATION_ID_AT : _CORRELATION_ID_AT + 4] = buffer[correlation_id_at : correlation_id_at + 4]
+        return (epoch, offset, high_watermark) if buffer.startswith(frame, position) else None
 
     def _only_place_of(self, pattern: bytes) -> int:
         return self._frame.find(pattern) if self._frame.count(pattern) == 1 else -1
