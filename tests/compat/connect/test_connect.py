@@ -86,15 +86,14 @@ def lines(count: int) -> list[str]:
     return [f"line {number}" for number in range(count)]
 
 
-def test_a_standalone_worker_goes_on_where_it_was_stopped(
-    server: Server, start: Start, tmp_path: Path, group_id: str
-) -> None:
-    topic, read, written = server.new_topic(), tmp_path / "in", tmp_path / "out"
-    options = {"offset_storage_file_filename": tmp_path / "offsets"}
+def standalone(server: Server, start: Start, folder: Path, group_id: str, *counts: int) -> None:
+    """A worker for each of these counts of lines, one after the other: all that is read is written, once."""
+    topic, read, written = server.new_topic(), folder / "in", folder / "out"
+    options = {"offset_storage_file_filename": folder / "offsets"}
     files = [
-        properties(tmp_path / "worker", worker(server, free_port(), **options)),
-        properties(tmp_path / "source", source(f"source-{group_id}", read, topic)),
-        properties(tmp_path / "sink", sink(f"sink-{group_id}", written, topic)),
+        properties(folder / "worker", worker(server, free_port(), **options)),
+        properties(folder / "source", source(f"source-{group_id}", read, topic)),
+        properties(folder / "sink", sink(f"sink-{group_id}", written, topic)),
     ]
 
     def work_until_there_are(count: int) -> None:
@@ -104,11 +103,22 @@ def test_a_standalone_worker_goes_on_where_it_was_stopped(
         running.stop()
         assert lines_of(written) == lines(count), running.text
 
-    work_until_there_are(100)
-    work_until_there_are(250)
-    assert [(message.value() or b"").decode() for message in read_topic(server, topic)] == lines(250)
-    lag = server.admin.list_consumer_groups().result(PATIENCE_S)
-    assert f"connect-sink-{group_id}" in {group.group_id for group in lag.valid}
+    for count in counts:
+        work_until_there_are(count)
+    assert [(message.value() or b"").decode() for message in read_topic(server, topic)] == lines(counts[-1])
+    groups = server.admin.list_consumer_groups().result(PATIENCE_S).valid
+    assert f"connect-sink-{group_id}" in {group.group_id for group in groups}
+
+
+def test_a_standalone_worker_moves_lines(server: Server, start: Start, tmp_path: Path, group_id: str) -> None:
+    standalone(server, start, tmp_path, group_id, 100)
+
+
+@pytest.mark.compat
+def test_a_standalone_worker_goes_on_where_it_was_stopped(
+    server: Server, start: Start, tmp_path: Path, group_id: str
+) -> None:
+    standalone(server, start, tmp_path, group_id, 100, 250)
 
 
 class Workers:
