@@ -19,20 +19,21 @@ from appliance.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from appliance.wire.messages.describe_transactions import DescribeTransactionsResponse
-from appliance.wire.messages.init_producer_id import InitProducerIdRequest
+from appliance.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from appliance.wire.messages.list_transactions import ListTransactionsResponse
 from appliance.wire.schema import Struct
 
 
-def init_producer_id(broker: Broker, request: Request, access: Access) -> ErrorCode | None:
+def init_producer_id(broker: Broker, request: Request, access: Access) -> InitProducerIdResponse | None:
     """WRITE of the transactional id; without one, IDEMPOTENT_WRITE of the cluster or WRITE of any topic (KIP-679)."""
     transactional_id = cast(InitProducerIdRequest, request.body).transactional_id
     if transactional_id is not None:
+        kind = TRANSACTIONAL_ID
         allowed = access.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id)
-        return None if allowed else DENIED[TRANSACTIONAL_ID]
-    if access.could_some(Operation.WRITE, TOPIC) or access.may(Operation.IDEMPOTENT_WRITE, CLUSTER):
-        return None
-    return DENIED[CLUSTER]
+    else:
+        kind = CLUSTER
+        allowed = access.could_some(Operation.WRITE, TOPIC) or access.may(Operation.IDEMPOTENT_WRITE, CLUSTER)
+    return None if allowed else InitProducerIdResponse(error_code=DENIED[kind], producer_epoch=-1)
 
 
 def add_partitions(broker: Broker, request: Request, access: Access) -> Struct | ErrorCode | None:
