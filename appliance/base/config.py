@@ -107,6 +107,10 @@ class BrokerConfig:
             raise UserError("replica.lag.time.max.ms must not be less than replica.fetch.wait.max.ms")
         if self.get("group.min.session.timeout.ms") > self.get("group.max.session.timeout.ms"):
             raise UserError("group.max.session.timeout.ms must not be less than group.min.session.timeout.ms")
+        for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+            low, high = (self.get(f"group.consumer.{end}.{what}") for end in ("min", "max"))
+            if not low <= self.get(f"group.consumer.{what}") <= high:
+                raise UserError(f"group.consumer.{what} must be from {low} to {high} (group.consumer.min/max.{what})")
         if self.get("tiering.retry.backoff.ms") > self.get("tiering.retry.backoff.max.ms"):
             raise UserError("tiering.retry.backoff.max.ms must not be less than tiering.retry.backoff.ms")
 

@@ -6,7 +6,7 @@ import pytest
 
 from appliance.base.config import BrokerConfig
 from appliance.base.config_resources import GROUP, validate_resource_config
-from appliance.base.errors import ErrorCode, KafkaError
+from appliance.base.errors import ErrorCode, KafkaError, UserError
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,11 @@ def test_too_far(broker: dict[str, str], entries: dict[str, str]) -> None:
     with pytest.raises(KafkaError) as refused:
         validate_resource_config(GROUP, entries, BrokerConfig(broker))
     assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_a_brokers_own_value_lies_within_its_limits() -> None:
+    with pytest.raises(UserError, match="from 50000 to 60000"):
+        BrokerConfig({"group.consumer.min.session.timeout.ms": "50000"})
 
 
 @pytest.mark.parametrize(
