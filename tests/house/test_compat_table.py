@@ -9,7 +9,7 @@ def test_every_suite_is_known_and_tells_its_clients_version() -> None:
     folders = {path.parent.name for path in SUITES.glob("*/test_*.py")}
     assert folders == CLIENTS.keys()
     for name, client in CLIENTS.items():
-        if name != "kcat":
+        if name not in ("kcat", "spark_kafka"):  # these ask a program, and the benchmark's peer
             assert client.version(SUITES / name)[0].isdigit(), name
 
 

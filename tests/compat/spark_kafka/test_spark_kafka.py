@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.spark_peer import kafka_source_jars, kafka_source_python
 from tests.support.compat import CODECS, Sample, Server, produce, read_topic
 from tests.support.programs import Scenarios, needs_a_build
 
@@ -22,18 +21,25 @@ COUNT = 100
 
 
 class SparkScenarios(Scenarios):
+    """Each is told which jars it needs."""
+
+    def __init__(self, command: list[str], bootstrap_servers: str, jars: list[str]) -> None:
+        super().__init__(command, bootstrap_servers)
+        self._jars = jars
+
     def __call__(self, name: str, **arguments: Any) -> dict[str, Any]:
-        return super().__call__(name, jars=[str(jar) for jar in kafka_source_jars()], **arguments)
+        return super().__call__(name, jars=self._jars, **arguments)
 
 
 @pytest.fixture(scope="module")
 def spark_kafka(server: Server) -> Scenarios:
+    from tests.benchmarks.spark_peer import kafka_source_jars, kafka_source_python
+
     try:
-        kafka_source_jars()
-        python = str(kafka_source_python())
+        jars, python = [str(jar) for jar in kafka_source_jars()], str(kafka_source_python())
     except RuntimeError as error:
         pytest.skip(str(error))
-    return SparkScenarios([python, str(Path(__file__).with_name("program.py"))], server.bootstrap_servers)
+    return SparkScenarios([python, str(Path(__file__).with_name("program.py"))], server.bootstrap_servers, jars)
 
 
 def filled(server: Server) -> str:
