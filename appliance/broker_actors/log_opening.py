@@ -52,6 +52,8 @@ class LogOpening:
         self._wanted: set[tuple[uuid.UUID, int]] = set()
         """Whatever waits, is being opened, or could not be and is tried again."""
         self._unopened: deque[tuple[TopicState, PartitionState]] = deque()
+        self._behind: dict[TopicPartition, list[tuple[TopicState, PartitionState]]] = {}
+        """Of each log that is being opened, what waits for that: a later topic of the same name has the same folder."""
         self._openers = 0
         self.on_opened: Callable[[], None] = lambda: None
         """Called whenever logs were opened."""
@@ -77,11 +79,23 @@ class LogOpening:
             self._open_some(at_a_time)
 
     def _open_some(self, count: int) -> None:
-        self._openers += 1
-        self._open_in_a_thread([self._unopened.popleft() for _ in range(min(count, len(self._unopened)))])
+        some: list[tuple[TopicState, PartitionState]] = []
+        while self._unopened and len(some) < count:
+            each = self._unopened.popleft()
+            topic_partition = TopicPartition(each[0].name, each[1].partition)
+            if topic_partition in self._behind:
+                self._behind[topic_partition].append(each)
+            else:
+                self._behind[topic_partition] = []
+                some.append(each)
+        if some:
+            self._openers += 1
+            self._open_in_a_thread(some)
 
-    def _opener_is_free(self) -> None:
+    def _opener_is_free(self, opened: list[tuple[TopicState, PartitionState]]) -> None:
         self._openers -= 1
+        for state, partition in opened:
+            self._unopened.extend(self._behind.pop(TopicPartition(state.name, partition.partition)))
         if self._unopened:
             self._open_some(OPENED_AT_A_TIME)
 
@@ -110,7 +124,7 @@ class LogOpening:
                         self._wanted.discard((state.topic_id, partition.partition))
                         host.log_opened(state, partition.partition, log)
             finally:
-                self._opener_is_free()
+                self._opener_is_free(wanted)
             self.on_opened()
 
         self._background.run(work, done)

@@ -286,7 +286,7 @@ class PartitionHost:
         """A helper thread has let go of the log: catch up with what the metadata has said meanwhile."""
         state = self.image.partition_by_id(hosted.topic_id, hosted.partition)
         if self.get_by_id(hosted.topic_id, hosted.partition) is not hosted:
-            self._delete_log(hosted.topic_partition)
+            self._delete_log(hosted.log)
         elif state is not None:
             self._follow_leadership(hosted, state)
 
@@ -315,7 +315,7 @@ class PartitionHost:
                     "%s (topic id %s) belongs to no topic; deleted in %d ms", topic_partition, log.topic_id, keep_ms
                 )
                 log.update_config(replace(log.config, file_delete_delay_ms=keep_ms))
-                self._delete_log(topic_partition)
+                self._delete_log(log)
 
     def _follow(self, state: TopicState) -> list[tuple[TopicState, PartitionState]]:
         """Bring a topic's open partitions up to date; returns those that have to be opened."""
@@ -407,7 +407,7 @@ class PartitionHost:
         present = self.image.topics_by_id.get(state.topic_id)
         wanted = self.image.partition_by_id(state.topic_id, partition)
         if present is None or wanted is None or self.broker_id not in wanted.replicas:
-            self._delete_log(log.topic_partition)
+            self._delete_log(log)
             return
         hosted = HostedPartition(
             self,
@@ -452,10 +452,13 @@ class PartitionHost:
         self.write_now(hosted)
         hosted.wake()
         if not hosted.cutting:
-            self._delete_log(hosted.topic_partition)
+            self._delete_log(hosted.log)
 
-    def _delete_log(self, topic_partition: TopicPartition) -> None:
+    def _delete_log(self, log: PartitionLog) -> None:
+        if self.logs.logs.get(log.topic_partition) is not log:
+            # A later topic of that name has its own there.
+            return
         try:
-            self.logs.delete(topic_partition)
+            self.logs.delete(log.topic_partition)
         except OSError as error:
-            _log.error("the log of %s cannot be deleted: %s", topic_partition, error)
+            _log.error("the log of %s cannot be deleted: %s", log.topic_partition, error)

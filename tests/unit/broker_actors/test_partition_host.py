@@ -396,6 +396,20 @@ def test_one_that_has_rolled_is_asked_at_once_however_many_there_are(
     assert not care._rolled
 
 
+def test_a_log_of_a_later_topic_of_the_same_name_is_opened_when_the_first_ones_is_done(tmp_path: Path) -> None:
+    world = World(tmp_path, later=True)
+    world.create()
+    later = uuid.UUID(int=99)
+    world.commit(TopicDeleted(TOPIC_ID), TopicCreated("t", later), PartitionChanged(later, led_by(BROKER_ID, 0)))
+    assert len(world.background.waiting) == 1, "two at once would share a folder"
+    world.background.do_work()
+    log = world.partition().log
+    assert log.topic_id == later and world.logs.logs[log.topic_partition] is log
+    assert append(world.partition()) == []
+    world.host.end_of_tick()
+    assert (log.directory / f"{0:020d}.log").stat().st_size > 0
+
+
 def test_logs_that_no_topic_owns_are_put_away(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.create()
