@@ -165,6 +165,7 @@ def test_an_audit_counts_each_record_in_its_bucket_and_tier(
     assert min(row["first_offset"] for row in table) == 0 and max(row["last_offset"] for row in table) == 29
 
 
+@pytest.mark.soak
 def test_dead_letters_go_back_to_where_they_came_from_once(
     cluster: JobsCluster, run: JobRunner, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from appliance.records.builder import NewRecord
 from tests.support.java_tools import QUICK_START
 from tests.support.spark_jobs import jobs_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 RUN_TIMEOUT_S = 200
 JOB = """
@@ -32,7 +32,7 @@ BY_SPARK_SUBMIT = [str(Path(sys.executable).with_name("spark-submit")), "--maste
     "command",
     [
         pytest.param([*BY_SPARK_SUBMIT, "--driver-java-options", " ".join(QUICK_START)], id="spark-submit"),
-        pytest.param([sys.executable], id="python", marks=pytest.mark.soak),
+        pytest.param([sys.executable], id="python"),
     ],
 )
 def test_a_job_runs_from_any_folder_without_registering_anything(command: list[str], tmp_path: Path) -> None:
@@ -46,7 +46,6 @@ def test_a_job_runs_from_any_folder_without_registering_anything(command: list[s
     assert f"SUM {sum(range(100))}" in done.stdout, done.stderr[-3_000:]
 
 
-@pytest.mark.soak
 def test_a_job_of_ours_runs_by_name_from_any_folder(tmp_path: Path) -> None:
     with jobs_cluster(tmp_path / "cluster") as cluster:
         cluster.topic("mine", 1)

@@ -1,0 +1,133 @@
+"""Each committed record exactly once, or an error, never a gap: while segments roll, tier, expire and leaders move."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from appliance.base.ids import TopicPartition
+from spark.options import SourceOptions
+from spark.planning import plan_batch
+from tests.support.fault_proxy import FaultProxy, Rule
+from tests.support.moto_server import MotoServer
+from tests.support.replicated import until
+from tests.support.union_read import FAILURES, TOPIC, UnionWorld
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]
+
+
+@pytest.fixture
+def bad_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FaultProxy, str]]:
+    """S3 behind a proxy, for the brokers and for readers, and the URL of a bucket there."""
+    with MotoServer() as moto, FaultProxy(moto.port) as proxy:
+        bucket = moto.bucket()
+        for name, value in {**moto.environment, "AWS_ENDPOINT_URL": proxy.endpoint_url}.items():
+            monkeypatch.setenv(name, value)
+        proxy.stall_s = 1.0
+        yield proxy, f"s3://{bucket}/tier"
+
+
+def bad_days(seed: int, share: float) -> Rule:
+    """Of that share of requests something goes wrong; damage only where a checksum finds it."""
+    chance, lock = random.Random(seed), threading.Lock()
+
+    def rule(method: str, path: str) -> str | None:
+        with lock:
+            draw, which = chance.random(), chance.random()
+        if draw >= share:
+            return None
+        kinds = ["503", "reset", "lose", "stall"]
+        if method == "GET" and "/seg/" in path:
+            kinds += ["cut", "damage"]
+        return kinds[int(which * len(kinds))]
+
+    return rule
+
+
+def run(world: UnionWorld, proxy: FaultProxy, seed: int, kills: int, rounds_between: int) -> None:
+    world.wait_until_records_expire()
+    for number in range(kills):
+        proxy.rule = bad_days(seed + number, 0.05)
+        start_again = world.kill_leader()
+        for _ in range(rounds_between):
+            world.batch_round()
+            world.stream_round()
+        start_again()
+        for _ in range(rounds_between):
+            world.batch_round()
+            world.stream_round()
+    proxy.rule = lambda method, path: None
+    world.settle()
+
+
+@pytest.mark.soak
+def test_each_committed_record_is_read_once_while_records_move_and_a_broker_is_killed(
+    bad_store: tuple[FaultProxy, str], tmp_path: Path
+) -> None:
+    proxy, store = bad_store
+    with UnionWorld(tmp_path, store, seed=1) as world:
+        run(world, proxy, seed=1, kills=1, rounds_between=3)
+        assert world.reads["batch"] and world.reads["stream"] and set(world.tiers) == {"hot", "tiered"}, world.reads
+
+
+@pytest.mark.soak
+def test_spark_itself_reads_each_committed_record_once_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+    with UnionWorld(tmp_path, "", seed=2) as world:
+        world.wait_until_records_expire()
+        start_again = world.kill_leader()
+        good = [read_with_spark(world, spark) for _ in range(2)]
+        start_again()
+        until(lambda: read_with_spark(world, spark), "a read without failure", 90)
+        print(good, world.reads)
+        world.settle()
+
+
+def read_with_spark(world: UnionWorld, spark: SparkSession) -> bool:
+    """A batch of all there is; whether it came to its end."""
+    options = SourceOptions(world.servers, subscribe=(TOPIC,), read_committed=True)
+    try:
+        splits = plan_batch(options).splits
+    except FAILURES:
+        return False
+    tps = {split.tp for split in splits}
+    edges = {
+        name: {TOPIC: {str(tp.partition): which(edge(s) for s in splits if s.tp == tp) for tp in sorted(tps)}}
+        for name, which, edge in (
+            ("startingOffsets", min, lambda split: split.start),
+            ("endingOffsets", max, lambda split: split.end),
+        )
+    }
+    reader = spark.read.format("appliance").option("kafka.bootstrap.servers", world.servers)
+    reader = reader.option("subscribe", TOPIC).option("isolationLevel", "read_committed")
+    for name, table in edges.items():
+        reader = reader.option(name, json.dumps(table))
+    try:
+        found = reader.option("columns", "partition,offset,value").load().toArrow().to_pylist()
+    except Exception as error:
+        assert any(kind.__name__ in str(error) for kind in FAILURES), error
+        return False
+    rows: dict[TopicPartition, list[tuple[int, bytes]]] = {}
+    for row in found:
+        rows.setdefault(TopicPartition(TOPIC, row["partition"]), []).append((row["offset"], row["value"]))
+    world.check(rows, list(splits), options)
+    return True
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_200)
+def test_each_committed_record_is_read_once_on_many_bad_days(bad_store: tuple[FaultProxy, str], tmp_path: Path) -> None:
+    proxy, store = bad_store
+    seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
+    print(f"seed {seed}")
+    with UnionWorld(tmp_path, store, seed, brokers=3) as world:
+        run(world, proxy, seed, kills=12, rounds_between=6)
+        print(world.reads, world.tiers)
+        assert set(world.tiers) == {"hot", "tiered"}, f"seed {seed}: {world.reads}"
