@@ -1,123 +1,274 @@
-"""`make bench-spark`: how fast `format("appliance")` reads, hot and tiered, beside Spark's own Parquet reader.
+"""`make bench-spark`: `format("appliance")` beside Spark's own Kafka source, each with its own brokers, same records.
 
-python -m tests.benchmarks.spark [--quick] [--print]
+python -m tests.benchmarks.spark [--quick] [--print] [--only 100B] [--scale MILLIONS]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import random
+import signal
+import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
-from pathlib import Path
-
-from pyspark.sql import DataFrame, SparkSession
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
 
 from appliance.base.ids import TopicPartition
 from appliance.client.client import Client
-from spark.session import spark_session
-from tests.benchmarks.figures import run_client
+from appliance.records.builder import NewRecord, build_batch
+from appliance.records.compression import Codec
+from spark.decode_native import is_native
 from tests.benchmarks.report import spread, with_section
 from tests.benchmarks.run import DOCUMENT, machine_facts, say
-from tests.benchmarks.servers import Appliance, BenchmarkedServer, SideBySide
+from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide, cpu_seconds_of, tree_of
+from tests.benchmarks.spark_peer import kafka_source_jars, kafka_source_python
+from tests.support.kafka_peer import die_with_parent
+from tests.support.repo import REPO
 
 BEGIN = "<!-- spark figures: written by `make bench-spark`, from here -->"
 END = "<!-- spark figures: to here -->"
-TOPIC, PARTITIONS = "rows", 2
-CONFIG = {"segment.bytes": str(64 << 20), "tiering.max.lag.ms": "5000", "retention.ms": "-1"}
-FRAMES, QUICK_FRAMES = 4_000, 1_000
-ROUNDS, QUICK_ROUNDS = 5, 2
-RECORDS_PER_FRAME = 600
+PARTITIONS = 2
+CONFIG = {"segment.bytes": str(64 << 20), "retention.ms": "-1"}
+TIERED = {"tiering.max.lag.ms": "5000"}
+ROUNDS, QUICK_ROUNDS, WARM_ROUNDS = 5, 2, 2
+BATCHES = 40
+"""Different ones; they come again and again."""
 LATEST_TIERED = -5
-TIERED_TIMEOUT_S = 180
+TIERED_TIMEOUT_S = 240
+READ_TIMEOUT_S = 300
 
 
-def tiered_ends(server: BenchmarkedServer, frames: int) -> dict[int, int]:
-    """Wait until all that was written lies in the object store; the end offset per partition."""
-    partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A topic that both have, batch by batch the same bytes."""
+
+    name: str
+    title: str
+    record_bytes: int
+    codec: int
+    records_per_batch: int
+    records: int
+
+    def batches(self) -> list[bytes]:
+        chance = random.Random(self.name)
+        return [
+            build_batch([self._record(chance, number) for number in range(self.records_per_batch)], codec=self.codec)
+            for _ in range(BATCHES)
+        ]
+
+    def _record(self, chance: random.Random, number: int) -> NewRecord:
+        if self.codec == Codec.NONE:
+            value = chance.randbytes(self.record_bytes)
+        else:
+            words = b" ".join(b"%d" % chance.randrange(100) for _ in range(self.record_bytes))
+            value = words[: self.record_bytes]
+        return (1_700_000_000_000 + number, None, value, [])
+
+
+DATA = (
+    Data("100B", "100 B", 100, Codec.NONE, 600, 2_400_000),
+    Data("1KB", "1 KB", 1_000, Codec.NONE, 60, 480_000),
+    Data("lz4", "100 B in lz4", 100, Codec.LZ4, 600, 2_400_000),
+)
+QUICK_SHARE = 8
+
+
+class Reader:
+    """A session of one of the two sources, in a process with children; its CPU time is that of all of them."""
+
+    def __init__(self, name: str, python: str, settings: dict[str, Any]) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            # -P: beside the program lies a module of the name `spark`, which it does not mean.
+            [python, "-P", str(REPO / "tests" / "benchmarks" / "spark_reader.py"), json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=REPO,
+            env={**os.environ, "PYTHONPATH": str(REPO), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+        self.version = self._answer()["spark"]
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def read(self, options: dict[str, str], server: BenchmarkedServer) -> dict[str, float]:
+        """Read once: seconds by the clock, CPU seconds of this session and of its server."""
+        assert self._process.stdin is not None
+        mine, servers = self._cpu_seconds(), server.cpu_seconds()
+        self._process.stdin.write(json.dumps(options) + "\n")
+        self._process.stdin.flush()
+        got = self._answer()
+        return {**got, "spark_cpu_s": self._cpu_seconds() - mine, "server_cpu_s": server.cpu_seconds() - servers}
+
+    def _cpu_seconds(self) -> float:
+        return sum(map(cpu_seconds_of, tree_of(self._process.pid)))
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended with {self._process.wait(30)}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+def fill(server: BenchmarkedServer, data: Data, records: int, config: dict[str, str]) -> None:
+    server.create_topic(data.name, PARTITIONS, config)
+    batches = data.batches()
+    with Client(server.bootstrap_servers) as client:
+        for number in range(records // data.records_per_batch):
+            client.produce(TopicPartition(data.name, number % PARTITIONS), batches[number % BATCHES], acks=1)
+
+
+def wait_until_tiered(server: BenchmarkedServer, topic: str, records: int) -> None:
+    """All that was written lies in the object store."""
+    partitions = dict.fromkeys((TopicPartition(topic, number) for number in range(PARTITIONS)), LATEST_TIERED)
     deadline = time.monotonic() + TIERED_TIMEOUT_S
     with Client(server.bootstrap_servers) as client:
-        while time.monotonic() < deadline:
-            found = client.list_offsets(dict.fromkeys(partitions, LATEST_TIERED))
-            ends = {tp.partition: result.offset + 1 for tp, result in found.items()}
-            if sum(ends.values()) == frames * RECORDS_PER_FRAME:
-                return ends
+        while sum(found.offset + 1 for found in client.list_offsets(partitions).values()) < records:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic} is not tiered within {TIERED_TIMEOUT_S} s")
             time.sleep(0.2)
-    raise TimeoutError(f"not tiered within {TIERED_TIMEOUT_S} s: {ends}")
 
 
-def frame_of(session: SparkSession, server: BenchmarkedServer, tier: str, ends: dict[int, int]) -> DataFrame:
-    reader = session.read.format("appliance").option("kafka.bootstrap.servers", server.bootstrap_servers)
-    ending = json.dumps({TOPIC: {str(partition): end for partition, end in ends.items()}})
-    return reader.option("subscribe", TOPIC).option("tier", tier).option("endingOffsets", ending).load()
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One way to read."""
+
+    name: str
+    reader: Reader
+    server: BenchmarkedServer
+    options: dict[str, str]
+
+    def read(self, topic: str, **more: str) -> dict[str, float]:
+        options = {"kafka.bootstrap.servers": self.server.bootstrap_servers, "subscribe": topic, **self.options, **more}
+        return self.reader.read(options, self.server)
 
 
-def seconds_to_read(frame: DataFrame, records: int) -> float:
-    began = time.monotonic()
-    row = frame.selectExpr("count(*) AS records", "sum(length(value)) AS bytes").collect()[0]
-    took = time.monotonic() - began
-    if (row["records"], row["bytes"]) != (records, records * 100):
-        raise AssertionError(f"{row} instead of {records} records of 100 bytes")
-    return took
+Runs = dict[str, list[dict[str, float]]]
 
 
-def table(records: int, times: dict[str, list[float]]) -> list[str]:
-    lines = ["| | million records/s | MB/s of values | time, to Parquet's |", "|---|---|---|---|"]
-    for name, seconds in times.items():
-        rates = spread([records / took / 1e6 for took in seconds], 2)
-        speeds = spread([records * 100 / took / 1e6 for took in seconds], 0)
-        ratios = spread([took / base for took, base in zip(seconds, times["Parquet"], strict=True)], 2)
-        lines.append(f"| {name} | {rates} | {speeds} | {ratios} |")
-    return lines
+def measure(sides: Sequence[Side], data: Data, records: int, rounds: int) -> Runs:
+    """All sides in turn; the first rounds warm them."""
+    runs: Runs = {side.name: [] for side in sides}
+    for number in range(-WARM_ROUNDS, rounds):
+        for side in sides:
+            run = side.read(data.name, startingOffsets="earliest")
+            if (run["records"], run["bytes"]) != (records, records * data.record_bytes):
+                raise AssertionError(f"{side.name}: {run} instead of {records} records")
+            say(f"  {data.name} {side.name} {number + 1}/{rounds}: {run['wall_s']:.2f} s, CPU {all_cpu(run):.2f} s")
+            if number >= 0:
+                runs[side.name].append(run)
+    return runs
 
 
-def measure(server: BenchmarkedServer, frames: int, rounds: int, folder: Path) -> tuple[int, dict[str, list[float]]]:
-    server.create_topic(TOPIC, PARTITIONS, CONFIG)
-    load = ("--topic", TOPIC, "--partitions", str(PARTITIONS), "--connections", "2", "--depth", "4")
-    run_client(server, "produce_load", (*load, "--records", str(RECORDS_PER_FRAME), "--requests", str(frames)))
-    ends = tiered_ends(server, frames)
-    records = sum(ends.values())
-    session = spark_session("benchmark", cores=2)
-    try:
-        parquet = str(folder / "rows.parquet")
-        frame_of(session, server, "tiered", ends).write.option("compression", "none").parquet(parquet)
-        readers = {
-            "hot": lambda: frame_of(session, server, "hot", ends),
-            "tiered": lambda: frame_of(session, server, "tiered", ends),
-            "Parquet": lambda: session.read.parquet(parquet),
-        }
-        times: dict[str, list[float]] = {name: [] for name in readers}
-        for number in range(-1, rounds):  # the first round warms all three
-            for name, reader in readers.items():
-                took = seconds_to_read(reader(), records)
-                say(f"  {name} {number + 1}/{rounds}: {records / took / 1e6:.2f} million records/s")
-                if number >= 0:
-                    times[name].append(took)
-    finally:
-        session.stop()
-    return records, times
+def all_cpu(run: dict[str, float]) -> float:
+    return run["spark_cpu_s"] + run["server_cpu_s"]
+
+
+def table(data: Data, records: int, runs: Runs) -> list[str]:
+    """The first side is what the others are compared with, round by round."""
+    base, *_ = runs.values()
+    lines = [
+        f"### {data.title}, {records:,} records",
+        "",
+        "| | seconds | CPU s, Spark | CPU s, brokers | CPU s, all | times as fast | CPU, times less |",
+        "|---|---|---|---|---|---|---|",
+    ]
+
+    def ratios(of: Callable[[dict[str, float]], float], mine: Sequence[dict[str, float]]) -> str:
+        return spread([of(theirs) / of(run) for theirs, run in zip(base, mine, strict=True)], 2)
+
+    for name, mine in runs.items():
+        cells = [
+            *(spread([run[part] for run in mine], 2) for part in ("wall_s", "spark_cpu_s", "server_cpu_s")),
+            spread([all_cpu(run) for run in mine], 2),
+            ratios(lambda run: run["wall_s"], mine),
+            ratios(all_cpu, mine),
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def scale(side: Side, data: Data, millions: int) -> list[str]:
+    """What a record costs in larger and larger reads of one topic."""
+    together = PARTITIONS * data.records_per_batch
+    records = millions * 1_000_000 // together * together
+    topic = Data(f"{data.name}-scale", "", data.record_bytes, data.codec, data.records_per_batch, records)
+    fill(side.server, topic, records, {**CONFIG, **TIERED})
+    wait_until_tiered(side.server, topic.name, records)
+    lines = [f"### Cost of a record, {side.name}, {data.title}", ""]
+    lines += ["| records | seconds | CPU of each, µs |", "|---|---|---|"]
+    size = 1_000_000
+    while size <= records:
+        ends = json.dumps({topic.name: {str(number): size // PARTITIONS for number in range(PARTITIONS)}})
+        found = [side.read(topic.name, startingOffsets="earliest", endingOffsets=ends) for _ in range(3)]
+        seconds, cost = [run["wall_s"] for run in found], [all_cpu(run) / size * 1e6 for run in found]
+        say(f"  {size:,} records: {min(cost):.3f} µs")
+        lines.append(f"| {size:,} | {spread(seconds, 2)} | {spread(cost, 3)} |")
+        size = min(size * 2, records) if size < records else records + 1
+    return [*lines, ""]
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench-spark", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="less data and few rounds: not to be quoted")
     parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
+    parser.add_argument("--only", choices=[data.name for data in DATA], help="one kind of records")
+    parser.add_argument("--rounds", type=int, help=f"{ROUNDS} by default")
+    parser.add_argument("--scale", type=int, default=None, metavar="MILLIONS", help="of records, for the cost of each")
     chosen = parser.parse_args(arguments)
-    frames, rounds = (QUICK_FRAMES, QUICK_ROUNDS) if chosen.quick else (FRAMES, ROUNDS)
+    rounds = chosen.rounds or (QUICK_ROUNDS if chosen.quick else ROUNDS)
+    millions = (0 if chosen.quick else 8) if chosen.scale is None else chosen.scale
     began = time.time()
-    with SideBySide(Appliance) as servers, tempfile.TemporaryDirectory(prefix="benchmark-spark-") as folder:
-        records, times = measure(servers[0], frames, rounds, Path(folder))
-    lines = [BEGIN, ""]
+    lines: list[str] = []
+    jars, python = kafka_source_jars(), str(kafka_source_python())
+    with ExitStack() as stack:
+        kafka, ours = stack.enter_context(SideBySide(Kafka, Appliance))
+        theirs = stack.enter_context(Reader("Spark's", python, {"format": "kafka", "jars": list(map(str, jars))}))
+        mine = stack.enter_context(Reader("ours", sys.executable, {"format": "appliance"}))
+        sides = [
+            Side("Spark's Kafka source, Apache Kafka", theirs, kafka, {}),
+            Side("ours, hot", mine, ours, {"tier": "hot"}),
+            Side("ours, cold", mine, ours, {"tier": "tiered"}),
+        ]
+        for data in DATA:
+            if chosen.only not in (None, data.name):
+                continue
+            records = data.records // (QUICK_SHARE if chosen.quick else 1)
+            fill(kafka, data, records, CONFIG)
+            fill(ours, data, records, {**CONFIG, **TIERED})
+            wait_until_tiered(ours, data.name, records)
+            lines += table(data, records, measure(sides, data, records, rounds))
+        if millions:
+            lines += scale(sides[2], DATA[0], millions)
+        versions = f"PySpark {mine.version} for ours, {theirs.version} for Spark's Kafka source"
+    head = [BEGIN, ""]
     if chosen.quick:
-        lines += ["**A quick run while developing: too few rounds to quote.**", ""]
-    lines += [f"- {name}: {fact}" for name, fact in machine_facts(rounds, began)]
-    lines += [
-        f"- Data: {records:,} records of 100 B in {PARTITIONS} partitions; Spark `local[2]` beside the broker",
-        "",
-    ]
-    text = "\n".join([*lines, *table(records, times), "", END])
+        head += ["**A quick run while developing: too few rounds to quote.**", ""]
+    head += [f"- {name}: {fact}" for name, fact in machine_facts(rounds, began)]
+    decoder = "compiled (`make native`)" if is_native() else "numpy"
+    head += [f"- {versions}; `local[2]` on the brokers' machine; decoder: {decoder}", ""]
+    text = "\n".join([*head, *lines, END])
     if chosen.print:
         print(text)
     else:
