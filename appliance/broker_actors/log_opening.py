@@ -136,6 +136,9 @@ class LogOpening:
         if host.directories.could_not_open(topic_partition, state.topic_id, error):
             self._wanted.discard(key)
             host.generation += 1
+            if host.image.partition_by_id(*key) != partition:
+                # What was decided meanwhile may be what this waits for, and comes only once.
+                self._open_again(state, partition.partition)
             return
         _log.error("%s cannot be opened and is tried again: %s", topic_partition, error)
         if isinstance(error, LogWriteFailed):
@@ -143,10 +146,15 @@ class LogOpening:
 
         def again() -> None:
             self._wanted.discard(key)
-            wanted = host.image.partition_by_id(*key)
-            present = host.image.topics_by_id.get(state.topic_id)
-            if present is not None and wanted is not None and host.broker_id in wanted.replicas:
-                self._wanted.add(key)
-                self.open([(present, wanted)])
+            self._open_again(state, partition.partition)
 
         self._background.schedule(OPEN_RETRY_MS, again)
+
+    def _open_again(self, state: TopicState, number: int) -> None:
+        """As the metadata has it now."""
+        present = self._host.image.topics_by_id.get(state.topic_id)
+        wanted = self._host.image.partition_by_id(state.topic_id, number)
+        if present is None or wanted is None or self._host.broker_id not in wanted.replicas:
+            return
+        if self.begins(state.topic_id, number):
+            self.open([(present, wanted)])

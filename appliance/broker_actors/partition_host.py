@@ -353,9 +353,13 @@ class PartitionHost:
                 hosted.stop_leading(state.leader_epoch)
                 self.generation += 1
                 self._tell(hosted, leads=False)
+            # What was staged in this tick belongs to the leader epoch before: in the log, too, it comes first.
+            self.write_now(hosted)
             if not hosted.offline:
                 self.replication.followed(hosted, state)
             return
+        if state.leader_epoch > hosted.leader_epoch:
+            self.write_now(hosted)
         if hosted.offline:
             return
         if hosted.is_leader and hosted.leader_epoch == state.leader_epoch:

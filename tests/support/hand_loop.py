@@ -35,13 +35,13 @@ class HandBackground:
 
     def __init__(self, clock: HandClock, *, later: bool = False) -> None:
         self._clock = clock
-        self._later = later
+        self.later = later
         self.waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
         self.timers: list[HandTimer] = []
 
     def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self.waiting.append((work, done))
-        if not self._later:
+        if not self.later:
             self.do_work()
 
     def do_work(self) -> None:

@@ -20,6 +20,7 @@ from appliance.controller.delta import MetadataDelta
 from appliance.controller.image import MetadataImage
 from appliance.controller.records import PartitionChanged, PartitionState, Record, TopicConfigSet, TopicCreated
 from appliance.log.directory_identity import DirectoryLock
+from appliance.log.errors import LogUnavailable
 from appliance.log.log_manager import LogManager
 from appliance.records.builder import build_batch
 from tests.support.hand_loop import HandBackground, HandClock
@@ -199,6 +200,26 @@ def test_a_log_that_is_gone_is_begun_anew_when_nobody_would_elect_it_for_what_it
     assert world.host.get("t", 0) is None and world.host.directories.lost == [(TOPIC_ID, 0)]
     world.commit(PartitionChanged(TOPIC_ID, PartitionState(0, 2, 0, 1, (ME, 2), (2,))))
     assert world.partition(0).log.log_end_offset == 0 and world.host.directories.lost == []
+    world.end()
+
+
+def test_a_log_that_may_be_begun_anew_by_what_was_decided_meanwhile_is_begun(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    at = TopicPartition("t", 0)
+    world.logs.not_found = {at: TOPIC_ID}
+    world.background.later = True
+    world.commit(
+        TopicCreated("t", TOPIC_ID), PartitionChanged(TOPIC_ID, PartitionState(0, 2, 0, 0, (ME, 2), (2,), (ME,)))
+    )
+    ((work, done),) = world.background.waiting
+    world.background.waiting.clear()
+    with pytest.raises(LogUnavailable):
+        raise work()[0]
+    refused = work()
+    world.commit(PartitionChanged(TOPIC_ID, PartitionState(0, 2, 0, 1, (ME, 2), (2,))))
+    done(refused)
+    world.background.do_work()
+    assert world.logs.logs[at].topic_id == TOPIC_ID and world.host.get("t", 0) is not None
     world.end()
 
 

@@ -191,3 +191,19 @@ def test_a_leader_that_has_recovered_tells_the_controller(world: World) -> None:
     assert hosted.recovering and hosted.refusal() is ErrorCode.NOT_LEADER_OR_FOLLOWER and proposed == []
     hosted.recovered()
     assert hosted.refusal() is ErrorCode.NONE and proposed == [(BROKER_ID,)]
+
+
+@pytest.mark.parametrize("next_leader", [3, BROKER_ID], ids=["another leader", "this one"])
+def test_what_is_staged_when_the_leader_changes_keeps_its_epoch(world: World, next_leader: int) -> None:
+    world.commit(PartitionChanged(TOPIC_ID, state(2, 1)))
+    hosted = world.partition()
+    follow(hosted, 1)
+    batch = batch_at(0, 1)
+    hosted.append_replicated(batch, parse_header(batch), world.clock.now_ms())
+    # In the same tick, before anything is written.
+    world.commit(PartitionChanged(TOPIC_ID, state(next_leader, 2)))
+    if next_leader != BROKER_ID:
+        follow(hosted, 2)
+    world.host.end_of_tick()
+    assert hosted.log.log_end_offset == 1
+    assert hosted.log.leader_epochs.entries == [(1, 0)] + [(2, 1)] * (next_leader == BROKER_ID)
