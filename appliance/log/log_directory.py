@@ -104,6 +104,7 @@ class LogDirectory:
         self.known: dict[uuid.UUID, str] = {}
         """The broker's directories, as this one remembers them."""
         self.last_shutdown = Shutdown.EMPTY
+        self._boot_id = ""
         self.state = DirectoryState.OFFLINE
         self.reason = ""
         """Why it is not online; empty while it is."""
@@ -172,6 +173,8 @@ class LogDirectory:
     def begin_use(self, boot_id: str) -> None:
         """Take it into service: a new one gets an id, the mark of a clean end goes, checkpoints are read.
 
+        The boot is noted at once only where nothing can be missing; else by `loaded`.
+
         Raises:
             OSError: it cannot be used.
         """
@@ -181,13 +184,9 @@ class LogDirectory:
         else:
             self.last_shutdown = take_last_shutdown(disk, self.path, boot_id)
         self.state, self.reason = DirectoryState.ONLINE, ""
-        try:
-            note_boot(disk, self.path, boot_id)
-        except OSError as error:
-            # A full disk can be read from. What stands there is an older boot, after which more is checked.
-            if error.errno not in SPACE_ERRORS:
-                raise
-            self.state, self.reason = DirectoryState.FULL, f"noting the boot in {self.path}: {error.strerror}"
+        self._boot_id = boot_id
+        if self.last_shutdown in (Shutdown.CLEAN, Shutdown.SAME_BOOT):
+            self._note_boot()
         disk.fsync_directory(self.path)
         self._recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         self._stored_keys = set(self._recovery_points)
@@ -195,6 +194,23 @@ class LogDirectory:
         self._cleaned = self._read_checkpoint(CLEANER_FILE)
         self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
         self._look_at_space()
+
+    def loaded(self) -> None:
+        """Its logs are recovered, and the controller, which is told before that, knows what may be missing.
+
+        Were the boot noted before, a process that ended meanwhile would have hidden it from both. Raises OSError.
+        """
+        if self.last_shutdown not in (Shutdown.CLEAN, Shutdown.SAME_BOOT):
+            self._note_boot()
+
+    def _note_boot(self) -> None:
+        try:
+            note_boot(self._disk, self.path, self._boot_id)
+        except OSError as error:
+            # A full disk can be read from. What stands there is an older boot, after which more is checked.
+            if error.errno not in SPACE_ERRORS:
+                raise
+            self.state, self.reason = DirectoryState.FULL, f"noting the boot in {self.path}: {error.strerror}"
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:

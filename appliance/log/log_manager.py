@@ -239,6 +239,7 @@ class LogManager:
 
         for_each(list(groups.values()), self._recovery_threads, open_one)
         progress.tell_end()
+        self._attempt(self.usable, lambda directory: directory.loaded())
         for directory in self.directories:
             if directory.is_usable:
                 self.logs.update(directory.logs)

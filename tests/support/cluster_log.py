@@ -193,8 +193,11 @@ class MemoryLogs:
         self.directories = [SimpleNamespace(path=_PLACE, refusal="")]
         self.noted_epoch = -1
         """The broker epoch that the last process noted."""
+        self.may_lack = True
+        """Whether something may be missing of which no process has told the controller."""
 
     def load_all(self, config_of: Callable[[str], TopicConfig], topic_id_of: Callable[[str], Any]) -> None:
+        self.may_lack = False
         for log in self.logs.values():
             log.reopen()
 
@@ -220,6 +223,7 @@ class MemoryLogs:
     def replace_disk(self, chance: random.Random, broker_id: int) -> None:
         """Another disk, with nothing on it."""
         self.logs.clear()
+        self.may_lack = True
         self.noted_epoch = -1
         self.directory_id = uuid.UUID(int=chance.getrandbits(64) << 8 | broker_id, version=4)
 
@@ -228,6 +232,7 @@ class MemoryLogs:
             log.recovery_point = log.log_end_offset
 
     def power_cut(self, chance: random.Random) -> int:
+        self.may_lack = True
         return sum(log.tear(chance) for log in self.logs.values())
 
 

@@ -168,10 +168,12 @@ class World:
         def start() -> None:
             old = self.brokers.get(broker_id)
             if old is None or not old.alive:
-                self.note(f"b{broker_id} starts, its log is {log_state.name}")
-                self.faults.host_is_up(f"b{broker_id}")
                 clock, logs = self.clocks[f"b{broker_id}"], self.logs[broker_id]
-                self.brokers[broker_id] = BrokerProcess(self, broker_id, clock, logs, log_state)
+                # The process before this one may have ended before it could tell.
+                state = max(log_state, LogState.UNCLEAN) if logs.may_lack else log_state
+                self.note(f"b{broker_id} starts, its log is {state.name}")
+                self.faults.host_is_up(f"b{broker_id}")
+                self.brokers[broker_id] = BrokerProcess(self, broker_id, clock, logs, state)
 
         self.at(self.now + delay_ms, start)
 

@@ -123,7 +123,9 @@ def test_a_disk_that_fails_at_the_start_gives_the_lock_back(disk: FaultDisk) -> 
 
 
 def test_how_the_last_run_ended_is_known(disk: FaultDisk) -> None:
-    assert manager_on(disk).last_shutdown is Shutdown.EMPTY
+    first = manager_on(disk)
+    assert first.last_shutdown is Shutdown.EMPTY
+    first.load_all(config_for)
     assert manager_on(disk).last_shutdown is Shutdown.SAME_BOOT
     manager = manager_on(disk, boot_id="boot-2")
     assert manager.last_shutdown is Shutdown.UNCLEAN
@@ -134,6 +136,16 @@ def test_how_the_last_run_ended_is_known(disk: FaultDisk) -> None:
     assert manager_on(disk, boot_id="boot-3").last_shutdown is Shutdown.SAME_BOOT
     assert manager_on(disk, boot_id="").last_shutdown is Shutdown.UNCLEAN
     assert manager_on(disk, boot_id="").last_shutdown is Shutdown.UNCLEAN
+
+
+def test_what_may_be_missing_is_said_again_until_a_process_has_got_as_far_as_its_logs(disk: FaultDisk) -> None:
+    manager_on(disk).load_all(config_for)
+    # The host went down; the first process after it ended before a controller heard of it, and so did the second.
+    for _ in range(2):
+        assert manager_on(disk, boot_id="boot-2").last_shutdown is Shutdown.UNCLEAN
+    third = manager_on(disk, boot_id="boot-2")
+    third.load_all(config_for)
+    assert manager_on(disk, boot_id="boot-2").last_shutdown is Shutdown.SAME_BOOT
 
 
 def test_a_start_after_a_power_cut_is_not_taken_for_a_clean_one(disk: FaultDisk) -> None:

@@ -146,6 +146,7 @@ def test_many_logs_end_cleanly_with_one_flush_for_all(seed: int) -> None:
 def test_an_end_whose_flush_fails_is_not_a_clean_one() -> None:
     disk = new_disk()
     manager = manager_on(disk)
+    manager.load_all(lambda topic: config_of())
     filled(disk, manager)
     disk.fail("sync_all", errno.EIO)
     manager.close({})
