@@ -69,6 +69,8 @@ _log = logging.getLogger(__name__)
 
 TICK_MS = 50
 """How often leases and the ends of connections are looked at; the coarsest timer that the lease's margin allows for."""
+LOOK_AGAIN_MS = 500
+"""How often a new controller looks at the ports of brokers that it has not heard yet."""
 STORE_THREADS = 8
 STORE_QUEUE = 100
 PROBE_THREADS = 4
@@ -150,6 +152,7 @@ class Controller:
         self._heartbeats: dict[int, tuple[Connection, int]] = {}
         """Connection and broker epoch of each broker's last heartbeat."""
         self._looking_at: set[tuple[int, int]] = set()
+        self._look_again_ms = 0
         """Brokers (id, epoch) whose listeners are being looked at."""
         self._health: tuple[MetadataImage, PartitionHealth] | None = None
         self._unclean_elections = 0
@@ -402,6 +405,7 @@ class Controller:
             self._decide(lambda image: fence(late, image, self.rules))
         self._pump.expire()
         self._watch_connections()
+        self._watch_unheard(now_ms)
         self._tell_trouble()
 
     def _watch_connections(self) -> None:
@@ -413,6 +417,14 @@ class Controller:
             broker = self.image.brokers.get(broker_id)
             if broker is not None and broker.broker_epoch == broker_epoch:
                 self._look_at(broker)
+
+    def _watch_unheard(self, now_ms: int) -> None:
+        """Rule B6 after a take-over: no connection of a broker ends here whose process died with the old controller."""
+        if now_ms < self._look_again_ms:
+            return
+        for broker_id in self._liveness.unheard():
+            self._look_again_ms = now_ms + LOOK_AGAIN_MS
+            self._look_at(self.image.brokers[broker_id])
 
     def registering(self, request: RegisterBrokerRequest) -> None:
         """Rule B6: where another process than the registered one stands, or nobody, nobody has to wait for its lease.

@@ -236,6 +236,10 @@ class BrokerLiveness:
         lease = self._leases.get(broker_id)
         return self._fencing([broker_id]) if lease is not None and lease.broker_epoch == broker_epoch else []
 
+    def unheard(self) -> list[int]:
+        """Brokers that hold a lease by the rule of a take-over, and of which no heartbeat has come here."""
+        return [broker_id for broker_id, lease in self._leases.items() if lease.heard_ms < 0 and not lease.fencing]
+
     def age_ms(self, broker_id: int, now_ms: int) -> int:
         """Since the last heartbeat; -1 when none was heard in this term."""
         lease = self._leases.get(broker_id)

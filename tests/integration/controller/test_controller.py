@@ -156,6 +156,24 @@ def test_the_end_of_a_process_is_seen_at_once(controller: Controller, broker: Br
     wait_for(lambda: again.leads("t") == [2], "its next process leads under a new epoch")
 
 
+def test_a_new_controller_sees_the_end_of_a_process_that_died_with_the_old_one(
+    controller: Controller, broker: Broker
+) -> None:
+    # Nobody could wait for the end of this lease.
+    timers = {"broker_lease_ms": "600000"}
+    active = controller(**timers)
+    active.wait_until_active()
+    one, two = broker(1, active, **timers), broker(2, active, **timers)
+    one.create_topic("t", 2)
+    wait_for(lambda: two.leads("t"), "the other broker leads")
+    active.close()
+    two.die()
+    later = controller(port=active.port, **timers)
+    later.wait_until_active()
+    wait_for(lambda: one.image.brokers[2].dead, "the dead broker is known to be dead")
+    assert not one.image.brokers[1].fenced
+
+
 def test_a_broker_whose_loop_stands_still_loses_its_lease_and_comes_back(
     controller: Controller, broker: Broker
 ) -> None:
