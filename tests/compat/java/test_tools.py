@@ -24,6 +24,7 @@ SERVED = {
     "AlterPartitionReassignments", "ListPartitionReassignments", "UnregisterBroker", "DescribeClientQuotas",
     "AlterClientQuotas", "DescribeQuorum", "UpdateFeatures", "ListConfigResources", "SaslHandshake", "SaslAuthenticate",
     "DescribeUserScramCredentials", "AlterUserScramCredentials", "DescribeAcls", "CreateAcls", "DeleteAcls",
+    "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
 }
 # fmt: on
 
