@@ -42,6 +42,7 @@ DIFFERENT_DEFAULTS: dict[str, Difference] = {
 """By key."""
 
 DIFFERENT_LIMITS: dict[str, str] = {
+    "authorizer.class.name": "the one that there is; Kafka also loads classes of Java",
     "broker.heartbeat.interval.ms": "an interval of nothing would be a loop",
     "group.consumer.assignors": "these are the ones there are; Kafka also loads classes of Java",
     "group.consumer.migration.policy": "the same words in any case of letters, told otherwise",

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.java
 PROGRAM = """
 import java.util.*;
 import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.metadata.authorizer.StandardAuthorizer;
 import org.apache.kafka.server.config.DynamicBrokerConfig;
 import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
 import org.apache.kafka.storage.internals.log.LogConfig;
@@ -42,6 +43,8 @@ public class Definitions {
         });
         for (String name : DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS)
             System.out.println("DYNAMIC\\t" + name);
+        System.out.println("AUTHORIZER\\t" + StandardAuthorizer.SUPER_USERS_CONFIG);
+        System.out.println("AUTHORIZER\\t" + StandardAuthorizer.ALLOW_EVERYONE_IF_NO_ACL_IS_FOUND_CONFIG);
     }
 }
 """
@@ -62,8 +65,13 @@ def defined(kafka: list[list[str]], kind: str) -> dict[str, list[str]]:
     return {row[2]: row for row in kafka if row[:2] == ["DEFINED", kind]}
 
 
+OF_THE_AUTHORIZER = {"allow.everyone.if.no.acl.found", "super.users"}
+"""Kafka's definitions do not have them: its authorizer reads them by itself."""
+
+
 def ours() -> list[tuple[str, ConfigKey]]:
-    return [("topic", key) for key in TOPIC_CONFIGS.values()] + [("broker", key) for key in BROKER_CONFIGS.values()]
+    broker = [("broker", key) for key in BROKER_CONFIGS.values() if key.name not in OF_THE_AUTHORIZER]
+    return [("topic", key) for key in TOPIC_CONFIGS.values()] + broker
 
 
 def test_all_of_kafkas_topic_configs_are_there(kafka: list[list[str]]) -> None:
@@ -74,6 +82,11 @@ def test_all_of_kafkas_topic_configs_are_there(kafka: list[list[str]]) -> None:
 
 def test_what_we_call_ours_kafka_does_not_have_and_the_rest_it_has(kafka: list[list[str]]) -> None:
     assert [key.name for kind, key in ours() if key.ours == (key.name in defined(kafka, kind))] == []
+
+
+def test_those_of_the_authorizer_are_kafkas(kafka: list[list[str]]) -> None:
+    assert {row[1] for row in kafka if row[0] == "AUTHORIZER"} == OF_THE_AUTHORIZER
+    assert not any(BROKER_CONFIGS[name].ours for name in OF_THE_AUTHORIZER)
 
 
 def test_types_and_what_is_internal_are_kafkas(kafka: list[list[str]]) -> None:
