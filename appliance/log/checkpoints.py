@@ -63,9 +63,14 @@ def read_file(disk: Disk, path: Path | str, max_bytes: int = CHECKPOINT_MAX_BYTE
         disk.close(descriptor)
 
 
-def replace_file(disk: Disk, path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Write a file whole or not at all: a temporary one, flushed, then renamed over it."""
-    temporary = path.with_name(path.name + ".tmp")
+def replace_file(
+    disk: Disk, path: Path, content: bytes, *, durable: bool = True, temporary_suffix: str = ".tmp"
+) -> None:
+    """Write a file whole or not at all: a temporary one, flushed, then renamed over it.
+
+    Two threads that may write the same file at the same time need suffixes of their own.
+    """
+    temporary = path.with_name(path.name + temporary_suffix)
     descriptor = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_fully(disk, descriptor, content, 0)

@@ -351,7 +351,9 @@ class PartitionLog(CutLog):
         if producers:
             content = snapshot_to_bytes(snapshot_of(producers))
             try:
-                replace_file(self._disk, self._snapshot_path(offset), content, durable=False)
+                # A flush may be writing the same file in its thread.
+                path = self._snapshot_path(offset)
+                replace_file(self._disk, path, content, durable=False, temporary_suffix=".kept.tmp")
             except OSError as error:
                 logger.warning("%s: no producer snapshot at %d yet: %s", self.directory.name, offset, error)
 

@@ -82,6 +82,30 @@ def test_a_helper_thread_can_flush_while_the_log_goes_on(disk: FaultDisk) -> Non
     assert all(segment.references == 0 for segment in log.segments)
 
 
+def test_segments_may_go_in_the_middle_of_a_flush_that_writes_the_same_snapshot(
+    disk: FaultDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(DATA, config_of(segment_bytes=500), disk=disk)
+    append(log, b"x", producer_id=7, producer_epoch=0, base_sequence=0)
+    fill(log, 10)
+    kept = log.segments[1].base_offset
+    flush = log.prepare_flush()
+    assert flush is not None and flush.snapshots[kept]
+    rename = disk.rename
+
+    def renamed(source: Path, target: Path) -> None:
+        # The loop's turn comes between the helper thread's writing and renaming.
+        monkeypatch.setattr(disk, "rename", rename)
+        log.delete_local_segments_below(kept)
+        rename(source, target)
+
+    monkeypatch.setattr(disk, "rename", renamed)
+    flush.run()
+    log.flushed(flush)
+    assert log.segments[0].base_offset == kept
+    assert log.producer_snapshot_at(kept)
+
+
 def test_after_a_failed_fsync_nothing_is_believed_and_nothing_is_written(disk: FaultDisk) -> None:
     log = open_log(DATA, disk=disk)
     append(log, b"x")
