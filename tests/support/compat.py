@@ -49,12 +49,12 @@ class Server:
     brokers: int
 
     def new_topic(self, partitions: int = 1, **configs: str) -> str:
-        """A topic that no other test has, led already; configs are Kafka's with _ for the dots.
+        """A topic that no other test has, led already; configs are Kafka's with _ for the dots. Old records stay.
 
         Without the wait a producer may have to try again, as with Kafka: leaders hear of a topic one by one.
         """
         name = f"compat-{uuid.uuid4().hex[:12]}"
-        config = {key.replace("_", "."): value for key, value in configs.items()}
+        config = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
         self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(PATIENCE_S)
         with Client(self.bootstrap_servers, retries=RetryPolicy(retry_limit=20)) as client:
             client.list_offsets({ids.TopicPartition(name, number): -1 for number in range(partitions)})

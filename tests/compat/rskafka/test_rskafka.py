@@ -9,7 +9,7 @@ import pytest
 from tests.support.compat import CODECS, Sample, Server, produce, read_topic
 from tests.support.programs import Scenarios, needs_a_build, rust_program
 
-pytestmark = [pytest.mark.xdist_group("compat"), needs_a_build]
+pytestmark = [pytest.mark.xdist_group("compat"), pytest.mark.compat, needs_a_build]
 
 TIME = 1_600_000_000_000
 
@@ -39,13 +39,11 @@ def test_records_go_in_and_come_out(server: Server, rskafka: Scenarios) -> None:
     produced_and_read(server, rskafka, "lz4")
 
 
-@pytest.mark.compat
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_go_in_and_come_out_in_each_codec(server: Server, rskafka: Scenarios, codec: str) -> None:
     produced_and_read(server, rskafka, codec)
 
 
-@pytest.mark.compat
 def test_records_of_librdkafka_are_read(server: Server, rskafka: Scenarios) -> None:
     topic = server.new_topic(retention_ms="-1")
     for codec in CODECS:
@@ -54,7 +52,6 @@ def test_records_of_librdkafka_are_read(server: Server, rskafka: Scenarios) -> N
     assert read == [[number, "k", "v", {"h": "1"}, TIME] for number in range(250)]
 
 
-@pytest.mark.compat
 def test_topics_are_made_and_deleted(server: Server, rskafka: Scenarios, group_id: str) -> None:
     assert rskafka("topics", topic=f"rskafka-{group_id}") == {
         "created": "none",
@@ -66,7 +63,6 @@ def test_topics_are_made_and_deleted(server: Server, rskafka: Scenarios, group_i
     }
 
 
-@pytest.mark.compat
 def test_offsets_are_told_and_records_deleted(server: Server, rskafka: Scenarios) -> None:
     topic = server.new_topic(retention_ms="-1")
     produce(server, topic, [Sample(None, b"x", [], TIME + number) for number in range(10)])
