@@ -74,6 +74,7 @@ def words_are_counted_exactly(server: Server, start: Start, state: Path, group_i
     assert counted(server, target) == {word: list(range(1, count + 1)) for word, count in wanted.items()}
 
 
+@pytest.mark.compat
 def test_words_are_counted_exactly_though_the_program_is_killed(
     server: Server, start: Start, tmp_path: Path, group_id: str
 ) -> None:
