@@ -248,10 +248,11 @@ class Broker:
         first_port = self.config.get("metrics.port")
         if first_port:
             # Here and not above: a broker without metrics need not wait for this import.
+            from appliance.metrics.collector import BrokerCollector
             from appliance.metrics.exporter import Exporter
 
             port = first_port + self.broker_id - 1
-            self._exporter = Exporter(self._settings.host, port, lambda: numbers_of(self))
+            self._exporter = Exporter(self._settings.host, port, BrokerCollector(lambda: numbers_of(self)))
 
     def _tick_tiering(self) -> None:
         self.background.schedule(self.config.get("tiering.task.interval.ms"), self._tick_tiering)

@@ -152,8 +152,8 @@ class Controller:
         self._heartbeats: dict[int, tuple[Connection, int]] = {}
         """Connection and broker epoch of each broker's last heartbeat."""
         self._looking_at: set[tuple[int, int]] = set()
-        self._look_again_ms = 0
         """Brokers (id, epoch) whose listeners are being looked at."""
+        self._look_again_ms = 0
         self._health: tuple[MetadataImage, PartitionHealth] | None = None
         self._unclean_elections = 0
         self._before = MetadataImage()

@@ -22,11 +22,11 @@ from appliance.broker_actors.partition_coordinator import InternalPartition, Par
 from appliance.consumer_groups.config import consumer_group_config
 from appliance.consumer_groups.context import AnyEffect, Job
 from appliance.consumer_groups.machine import AllGroupsMachine
-from appliance.consumer_groups.records import decode_record, replay_into
+from appliance.consumer_groups.records import decode_record
 from appliance.consumer_groups.stored import AnyRecord, StoredAllGroups
 from appliance.controller.image import MetadataImage, TopicState
 from appliance.coordinator.calls import Call
-from appliance.coordinator.loader import LoadSummary, load
+from appliance.coordinator.loader import LoadSummary, load, replaying
 from appliance.coordinator.moment import Moment
 from appliance.coordinator.partitioner import partition_for
 from appliance.coordinator.shard import ShardLimits
@@ -190,7 +190,7 @@ class GroupCoordinator(PartitionCoordinator[AllGroupsMachine, AnyRecord, StoredA
     def _read(self) -> tuple[StoredAllGroups, LoadSummary]:
         stored = StoredAllGroups()
         batches = self._hosted.read_committed_batches()
-        return stored, load(batches, partial(replay_into, stored), LoadedTransactions(stored, decode_record))
+        return stored, load(batches, replaying(decode_record, stored), LoadedTransactions(stored, decode_record))
 
     def _begin(self, stored: StoredAllGroups) -> AllGroupsMachine:
         host = self._groups_host

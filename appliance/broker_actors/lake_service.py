@@ -24,7 +24,8 @@ from appliance.client.cluster import TopicMetadata
 from appliance.client.connection import CallTimedOut, ConnectionLost
 from appliance.client.results import TOPIC_RESOURCE, ConfigResource
 from appliance.client.security import service_security
-from appliance.metrics.lake import LakeExporter, LakeNumbers
+from appliance.metrics.exporter import Exporter
+from appliance.metrics.lake import LakeCollector, LakeNumbers
 from appliance.records.errors import CorruptBatch
 from appliance.tiering.body import BodyStore
 from appliance.tiering.lake.ledger import CorruptLedger, Ledger
@@ -65,7 +66,7 @@ def serve(settings: ServiceSettings, handle: ProcessHandle) -> None:
     with client:
         store = open_store(settings.object_store)
         lake = Lake(client, store, settings.data_dir, SystemClock(), config, handle.stopping.is_set)
-        exporter = LakeExporter(settings.host, settings.port, lambda: lake.numbers)
+        exporter = Exporter(settings.host, settings.port, LakeCollector(lambda: lake.numbers))
         try:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             handle.ready(f"http://{host}:{exporter.port}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from appliance.base.errors import ErrorCode
@@ -16,7 +15,7 @@ from appliance.broker_actors.marker_sender import MarkerSender
 from appliance.broker_actors.partition_coordinator import InternalPartition, PartitionCoordinator, SendAnswer
 from appliance.broker_actors.transaction_asker import TransactionAsker
 from appliance.coordinator.calls import Call
-from appliance.coordinator.loader import LoadSummary, load
+from appliance.coordinator.loader import LoadSummary, load, replaying
 from appliance.coordinator.moment import Moment
 from appliance.coordinator.partitioner import partition_for
 from appliance.coordinator.shard import ShardLimits
@@ -26,7 +25,7 @@ from appliance.transactions import admin
 from appliance.transactions.config import transaction_config
 from appliance.transactions.context import Ending, TransactionEffect
 from appliance.transactions.machine import TransactionMachine
-from appliance.transactions.records import replay_into
+from appliance.transactions.records import decode_record
 from appliance.transactions.refusals import refuse
 from appliance.transactions.stored import StoredTransactions, TransactionRecord
 from appliance.wire.messages.list_transactions import ListTransactionsRequest
@@ -151,7 +150,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionMachine, Transactio
 
     def _read(self) -> tuple[StoredTransactions, LoadSummary]:
         stored = StoredTransactions()
-        return stored, load(self._hosted.read_committed_batches(), partial(replay_into, stored))
+        return stored, load(self._hosted.read_committed_batches(), replaying(decode_record, stored))
 
     def _begin(self, stored: StoredTransactions) -> TransactionMachine:
         host = self._transactions_host

@@ -9,6 +9,7 @@ import typer
 
 from appliance.base.errors import UserError
 from appliance.cli.output import Format, OutputFormat, print_json, print_table
+from appliance.cli.tier import EXIT_NOT_REACHABLE, Store, Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,12 +20,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 EXIT_FAILED = 1
-EXIT_NOT_REACHABLE = 4
 
 app = typer.Typer(help="Topics as files of rows.", no_args_is_help=True, rich_markup_mode=None)
-
-Store = Annotated[str, typer.Argument(help="A folder, file://… or s3://bucket/prefix.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; may be repeated.")]
 
 
 @app.command("ls")

@@ -147,10 +147,9 @@ class Memory:
     seen_topics: object = None
     """The metadata's topics when the group was last compared with them."""
     regexes_asked_ms: int | None = None
-    regexes_job: RegexJob | None = None
-    assignment_job: AssignmentJob | None = None
-    results: dict[str, object] = field(default_factory=dict)
-    """By kind of job."""
+    jobs: dict[type[Job], Job] = field(default_factory=dict)
+    """By kind: what a helper thread works at, or has worked at until the result is in the log."""
+    results: dict[type[Job], object] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -238,8 +237,12 @@ class ConsumerContext:
         key = ("result", type(job).__name__, job.group_id)
         self.classic.deadlines.set(key, now.monotonic_ms + delay_ms, ResultDue(job.group_id, job))
 
-    def applied(self, job: Job) -> None:
-        """The result is in the log, or not needed any more."""
+    def job_over(self, job: Job) -> None:
+        """The result is in the log, or there is none, or it is not needed any more."""
+        memory = self.memory(job.group_id)
+        if memory.jobs.get(type(job)) is job:
+            del memory.jobs[type(job)]
+            memory.results.pop(type(job), None)
         self.classic.deadlines.cancel(("result", type(job).__name__, job.group_id))
 
 

@@ -32,9 +32,9 @@ from appliance.consumer_groups.context import (
 )
 from appliance.consumer_groups.heartbeat import JOIN_EPOCH, check, heartbeat, supported
 from appliance.consumer_groups.records import encode_record
-from appliance.consumer_groups.regexes import regexes_applied, regexes_resolved
+from appliance.consumer_groups.regexes import regexes_resolved
 from appliance.consumer_groups.stored import AnyRecord, GroupEpochRecord, MemberRecord, MemberState, StoredAllGroups
-from appliance.consumer_groups.targets import assign_due, assignment_applied, assignment_made
+from appliance.consumer_groups.targets import assign_due, assignment_made
 from appliance.coordinator.calls import Call, Write
 from appliance.coordinator.deadlines import Deadlines
 from appliance.coordinator.moment import Moment
@@ -208,17 +208,11 @@ class AllGroupsMachine:
         """A helper thread has finished; an exception in place of a result means that it could not."""
         context = self._context
         if isinstance(result, Exception):
-            self._job_over(job)
+            context.job_over(job)
             return []
-        context.memory(job.group_id).results[type(job).__name__] = result
+        context.memory(job.group_id).results[type(job)] = result
         context.apply(job, now)
         return []
-
-    def _job_over(self, job: Job) -> None:
-        if isinstance(job, RegexJob):
-            regexes_applied(self._context, job)
-        else:
-            assignment_applied(self._context, job)
 
     def due(self, event: Event, now: Moment) -> list[AnyEffect]:
         """A deadline has passed."""
@@ -268,7 +262,7 @@ class AllGroupsMachine:
             case migration.Upgraded():
                 return []
             case JobApplied(job):
-                self._job_over(job)
+                self._context.job_over(job)
                 return []
         return list(self.classic.written(_classic(write), now))
 
@@ -280,7 +274,7 @@ class AllGroupsMachine:
                     migration.upgrade_failed(self._context, group_id, now)
                 return []
             case JobApplied(job):
-                self._job_over(job)
+                self._context.job_over(job)
                 return []
         return list(self.classic.not_written(_classic(write), error, now))
 

@@ -28,7 +28,6 @@ from appliance.consumer_groups.stored import (
     PartitionMetadataRecord,
     RegexRecord,
     ResolvedRegex,
-    StoredAllGroups,
     TargetEpochRecord,
     TargetRecord,
 )
@@ -114,18 +113,6 @@ def decode_record(key: bytes, value: bytes | None) -> AnyRecord | None:
     if read is None:
         return classic_records.decode_record(key, value)
     return read(memoryview(key)[2:], value)
-
-
-def replay_into(stored: StoredAllGroups, key: bytes, value: bytes | None) -> bool:
-    """Read a record and replay it; false if it is of a kind that we do not know.
-
-    Raises:
-        WireError: it is of a known kind, but cannot be read.
-    """
-    record = decode_record(key, value)
-    if record is not None:
-        stored.replay(record)
-    return record is not None
 
 
 def _key(kind: int, key: Struct) -> bytes:

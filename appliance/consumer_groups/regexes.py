@@ -29,7 +29,7 @@ def ask_for_regexes(context: ConsumerContext, group: ConsumerGroup, member: Memb
         return
     memory = context.memory(group.group_id)
     world = context.world()
-    if memory.regexes_job is not None:
+    if RegexJob in memory.jobs:
         return
     if member.topic_regex in group.regexes:
         resolved_ms = min(each.timestamp_ms for each in group.regexes.values())
@@ -48,7 +48,7 @@ def _ask(context: ConsumerContext, group: ConsumerGroup, more: Iterable[str], no
     memory, world = context.memory(group.group_id), context.world()
     regexes = dict.fromkeys(each.topic_regex for each in group.members.values() if each.topic_regex)
     job = RegexJob(group.group_id, tuple({**regexes, **dict.fromkeys(more)}), world.topics, world.position)
-    memory.regexes_job, memory.regexes_asked_ms = job, now.monotonic_ms
+    memory.jobs[RegexJob], memory.regexes_asked_ms = job, now.monotonic_ms
     context.jobs.append(job)
 
 
@@ -62,9 +62,9 @@ def regexes_resolved(context: ConsumerContext, job: RegexJob, now: Moment) -> li
     """A helper thread knows the topics: write them down; the epoch rises if anybody reads others now."""
     memory = context.memory(job.group_id)
     group = context.find(job.group_id)
-    found: Mapping[str, tuple[str, ...]] | None = memory.results.get(RegexJob.__name__)  # type: ignore[assignment]
-    if group is None or memory.regexes_job is not job or found is None:
-        regexes_applied(context, job)
+    found: Mapping[str, tuple[str, ...]] | None = memory.results.get(RegexJob)  # type: ignore[assignment]
+    if group is None or memory.jobs.get(RegexJob) is not job or found is None:
+        context.job_over(job)
         return []
     used = {member.topic_regex for member in group.members.values()}
     records: list[AnyRecord] = []
@@ -81,16 +81,7 @@ def regexes_resolved(context: ConsumerContext, job: RegexJob, now: Moment) -> li
         records.append(GroupEpochRecord(group.group_id, group.epoch + 1, context.metadata_hash(names)))
         context.assign_in(group.group_id, now, 0)
     if not records:
-        regexes_applied(context, job)
+        context.job_over(job)
         return []
     context.apply(job, now, RETRY_MS)
     return [Write(group.group_id, tuple(records), follow_up=JobApplied(job), only_alone=True)]
-
-
-def regexes_applied(context: ConsumerContext, job: RegexJob) -> None:
-    """It is done, or given up."""
-    memory = context.memory(job.group_id)
-    if memory.regexes_job is job:
-        memory.regexes_job = None
-        memory.results.pop(RegexJob.__name__, None)
-    context.applied(job)

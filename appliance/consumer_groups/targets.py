@@ -114,8 +114,9 @@ def assign_due(context: ConsumerContext, group_id: str, now: Moment) -> list[Any
 def send_to_helper(context: ConsumerContext, job: AssignmentJob) -> None:
     """Have a target made, unless that is under way."""
     memory = context.memory(job.group_id)
-    if memory.assignment_job is None or memory.assignment_job.epoch != job.epoch:
-        memory.assignment_job = job
+    known = memory.jobs.get(AssignmentJob)
+    if not isinstance(known, AssignmentJob) or known.epoch != job.epoch:
+        memory.jobs[AssignmentJob] = job
         context.jobs.append(job)
 
 
@@ -123,23 +124,14 @@ def assignment_made(context: ConsumerContext, job: AssignmentJob, now: Moment) -
     """A helper thread has made a target: it counts if the group is still as it was."""
     memory = context.memory(job.group_id)
     group = context.find(job.group_id)
-    made: Mapping[str, Target] | None = memory.results.get(AssignmentJob.__name__)  # type: ignore[assignment]
-    is_current = group is not None and memory.assignment_job is job and group.epoch == job.epoch
+    made: Mapping[str, Target] | None = memory.results.get(AssignmentJob)  # type: ignore[assignment]
+    is_current = group is not None and memory.jobs.get(AssignmentJob) is job and group.epoch == job.epoch
     # A member may have taken another's place meanwhile.
     if group is None or made is None or not is_current or made.keys() != group.members.keys():
-        assignment_applied(context, job)
+        context.job_over(job)
         if group is not None:
             context.assign_in(job.group_id, now, 0)
         return []
     context.apply(job, now, RETRY_MS)
     records = target_records(group, job.epoch, made, now, group.targets)
     return [Write(job.group_id, tuple(records), follow_up=JobApplied(job), only_alone=True)]
-
-
-def assignment_applied(context: ConsumerContext, job: AssignmentJob) -> None:
-    """It is done, or given up."""
-    memory = context.memory(job.group_id)
-    if memory.assignment_job is job:
-        memory.assignment_job = None
-        memory.results.pop(AssignmentJob.__name__, None)
-    context.applied(job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from appliance.records.batch import BatchHeader, parse_header
 from appliance.records.control import read_marker
@@ -13,6 +13,15 @@ from appliance.records.reader import read_records
 from appliance.wire.schema import WireError
 
 _log = logging.getLogger(__name__)
+
+Record = TypeVar("Record")
+Replayed = TypeVar("Replayed", contravariant=True)
+
+
+class Stored(Protocol[Replayed]):
+    """A coordinator's state."""
+
+    def replay(self, record: Replayed) -> None: ...
 
 
 @dataclass(slots=True)
@@ -33,6 +42,24 @@ class Transactions(Protocol):
 
     def ended(self, producer_id: int, is_commit: bool) -> None:
         """The producer's transaction has ended."""
+
+
+def replaying(
+    decode: Callable[[bytes, bytes | None], Record | None], stored: Stored[Record]
+) -> Callable[[bytes, bytes | None], bool]:
+    """What `load` is to do with each record: read it and let `stored` replay it.
+
+    Args:
+        decode: None for a record of a kind that is not known. Raises WireError.
+    """
+
+    def replay(key: bytes, value: bytes | None) -> bool:
+        record = decode(key, value)
+        if record is not None:
+            stored.replay(record)
+        return record is not None
+
+    return replay
 
 
 def load(

@@ -19,7 +19,6 @@ from appliance.groups.stored import (
     OffsetRecord,
     PendingOffsetRecord,
     StoredGeneration,
-    StoredGroups,
     StoredMember,
     TransactionEnded,
 )
@@ -71,18 +70,6 @@ def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:
     if kind == GENERATION_KIND:
         return GenerationRecord(decode(GroupMetadataKey, memoryview(key)[2:], 0).group, _read_generation(value))
     return None
-
-
-def replay_into(stored: StoredGroups, key: bytes, value: bytes | None) -> bool:
-    """Read a record and replay it; false if it is of a kind that we do not know.
-
-    Raises:
-        WireError: it is of a known kind, but cannot be read.
-    """
-    record = decode_record(key, value)
-    if record is not None:
-        stored.replay(record)
-    return record is not None
 
 
 def _offset_value(offset: CommittedOffset | None) -> bytes | None:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.registry import Collector
 
 from appliance.base.errors import UserError
-from appliance.metrics.broker_numbers import BrokerNumbers
-from appliance.metrics.collector import BrokerCollector
 
 
 class Exporter:
     """Serves the text format of Prometheus until it is closed."""
 
-    def __init__(self, host: str, port: int, numbers: Callable[[], BrokerNumbers]) -> None:
-        """`numbers` is asked at each scrape, in the exporter's thread.
+    def __init__(self, host: str, port: int, collector: Collector) -> None:
+        """`collector` is asked at each scrape, in the exporter's thread.
 
         Raises:
             UserError: the address cannot be had (exit code 3).
         """
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(BrokerCollector(numbers))
+        registry.register(collector)
         ProcessCollector(registry=registry)
         try:
             started: tuple[WSGIServer, Thread] = start_http_server(port, addr=host, registry=registry)

@@ -1,18 +1,12 @@
-"""What the lake service has made, under names for Prometheus, on a port of its own."""
+"""What the lake service has made, under names for Prometheus."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from threading import Thread
 from typing import NamedTuple
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-
-from appliance.base.errors import UserError
 
 LABELS = ("topic", "partition")
 
@@ -60,25 +54,3 @@ class LakeCollector(Collector):
             failing.add_metric(labels, int(bool(one.problem)))
         yield from (family for family, _ in families)
         yield failing
-
-
-class LakeExporter:
-    """Serves the text format of Prometheus until it is closed."""
-
-    def __init__(self, host: str, port: int, numbers: Callable[[], Sequence[LakeNumbers]]) -> None:
-        """Raises: UserError: the address cannot be had (exit code 3)."""
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(LakeCollector(numbers))
-        ProcessCollector(registry=registry)
-        try:
-            started: tuple[WSGIServer, Thread] = start_http_server(port, addr=host, registry=registry)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else error
-            raise UserError(f"cannot serve metrics on {host}:{port}: {reason}", exit_code=3) from error
-        self._server, self._thread = started
-        self.port: int = self._server.server_port
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()

@@ -6,10 +6,13 @@ they learn a shape; a change of the access control lists lets them forget it.
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Protocol
 
 from appliance.authorizer.authorizer import Authorizer
 from appliance.authorizer.bindings import CLUSTER_NAME, Operation, ResourceType
+from appliance.base.errors import ErrorCode, KafkaError
+from appliance.controller.image import MetadataImage
 from appliance.security import security_log
 
 if TYPE_CHECKING:
@@ -82,6 +85,18 @@ class Access:
     def operations(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
         """All that may be done, as bits (KIP-430)."""
         return self._control.authorizer.operations(self.principal, self.host, kind, name)
+
+
+def check_topic(image: MetadataImage, access: Access, operation: Operation, topic: str | uuid.UUID) -> None:
+    """By name or id, also of a topic that does not exist. Raises: KafkaError: TOPIC_AUTHORIZATION_FAILED."""
+    if isinstance(topic, uuid.UUID):
+        state = image.topics_by_id.get(topic)
+        if state is None:
+            # Nobody is told more than that.
+            return
+        topic = state.name
+    if not access.may(operation, ResourceType.TOPIC, topic):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def short_way_is_open(connection: Connection, operation: Operation, topic: str) -> bool:

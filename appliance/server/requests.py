@@ -96,9 +96,8 @@ class Request:
 
         As in Kafka, the connection's next frames wait until it is answered.
         """
-        pending = Pending(self.connection, self.api_version, self.correlation_id)
-        if self.amend is not None:
-            pending = AmendedPending(self.connection, self.api_version, self.correlation_id, self.amend)
+        about = (self.connection, self.api_version, self.correlation_id)
+        pending = Pending(*about) if self.amend is None else AmendedPending(*about, self.amend)
         if self.throttle_time_ms or self.meter is not None:
             pending.throttle_time_ms, pending.meter = self.throttle_time_ms, self.meter
         return pending

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 
 from appliance.transactions.states import TransactionState
-from appliance.transactions.stored import StoredTransactions, Transaction, TransactionRecord
+from appliance.transactions.stored import Transaction, TransactionRecord
 from appliance.wire.codec import decode, encode
 from appliance.wire.messages.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from appliance.wire.schema import WireError
@@ -38,18 +38,6 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
         return None
     transactional_id = decode(TransactionLogKey, memoryview(key)[2:], 0).transactional_id
     return TransactionRecord(transactional_id, _read_value(transactional_id, value))
-
-
-def replay_into(stored: StoredTransactions, key: bytes, value: bytes | None) -> bool:
-    """Read a record and replay it; false if it is of a kind that we do not know.
-
-    Raises:
-        WireError: it is of a known kind, but cannot be read.
-    """
-    record = decode_record(key, value)
-    if record is not None:
-        stored.replay(record)
-    return record is not None
 
 
 def by_topic(partitions: frozenset[tuple[str, int]]) -> list[tuple[str, list[int]]]:

@@ -41,23 +41,28 @@ def offline_load(
         DataLoss: offsets between two runs were retired, and `failOnDataLoss`.
     """
     folder = LoadFolder.of(out)
+    plan, facts = plan_of(folder, options, dry_run=dry_run)
+    if dry_run or not plan.ranges:
+        return facts
+    facts |= execute(session, options, out, plan, unit)
+    folder.close_plan(plan)
+    return facts
+
+
+def plan_of(folder: LoadFolder, options: SourceOptions, *, dry_run: bool) -> tuple[LoadPlan, Facts]:
+    """The plan that is open in a folder, or the next one, which is open from now on; and what is to be told of it."""
     plan, is_done = folder.last_plan()
     resumed = plan is not None and not is_done
     if plan is None or is_done:
         plan = make_plan(options, plan)
         if not dry_run and plan.ranges:
             folder.open_plan(plan)
-    facts: Facts = {
+    return plan, {
         "plan": plan.number,
         "resumed": resumed,
         "ranges": len(plan.ranges),
         "offsets": sum(each.end - each.start for each in plan.ranges),
     }
-    if dry_run or not plan.ranges:
-        return facts
-    facts |= execute(session, options, out, plan, unit)
-    folder.close_plan(plan)
-    return facts
 
 
 def make_plan(options: SourceOptions, last: LoadPlan | None) -> LoadPlan:

@@ -21,7 +21,7 @@ from appliance.base.clock import SystemClock
 from spark.jobs.common import Facts, arguments_of, main_of, options_of, run_job, servers_of
 from spark.jobs.in_tasks import in_tasks
 from spark.jobs.load_plan import LoadFolder, LoadRange
-from spark.jobs.offline_load import make_plan
+from spark.jobs.offline_load import plan_of
 from spark.options import SourceOptions, parse_options
 from spark.reading import read_split
 from spark.sink_options import SinkOptions, parse_sink_options
@@ -68,19 +68,8 @@ def redrive(
         DataLoss: records were retired meanwhile, and `failOnDataLoss`.
     """
     folder = LoadFolder.of(state)
-    plan, is_done = folder.last_plan()
-    resumed = plan is not None and not is_done
-    if plan is None or is_done:
-        most = source.max_records_per_partition or RECORDS_PER_RANGE
-        plan = make_plan(dataclasses.replace(source, max_records_per_partition=most), plan)
-        if not dry_run and plan.ranges:
-            folder.open_plan(plan)
-    facts: Facts = {
-        "plan": plan.number,
-        "resumed": resumed,
-        "ranges": len(plan.ranges),
-        "offsets": sum(each.end - each.start for each in plan.ranges),
-    }
+    most = source.max_records_per_partition or RECORDS_PER_RANGE
+    plan, facts = plan_of(folder, dataclasses.replace(source, max_records_per_partition=most), dry_run=dry_run)
     if dry_run or not plan.ranges:
         return facts
     source = dataclasses.replace(source, object_store=plan.object_store or None)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from appliance.consumer_groups.config import ConsumerGroupConfig
 from appliance.consumer_groups.machine import AllGroupsMachine
-from appliance.consumer_groups.records import replay_into
+from appliance.consumer_groups.records import decode_record
 from appliance.consumer_groups.stored import StoredAllGroups
 from appliance.coordinator.calls import Call
-from appliance.coordinator.loader import load
+from appliance.coordinator.loader import load, replaying
 from appliance.coordinator.shard import CoordinatorShard
 from appliance.groups.config import GroupConfig
 from appliance.wire.messages.consumer_group_heartbeat import (
@@ -78,7 +77,7 @@ class ConsumerGroupBench(GroupBench):
 
     def _start(self) -> None:
         stored = StoredAllGroups()
-        load(self.log, partial(replay_into, stored))
+        load(self.log, replaying(decode_record, stored))
         self.machine = AllGroupsMachine(self.config, self.consumer_config, self.randomness, stored, lambda: self.world)
         self.shard = CoordinatorShard(self.machine, self.limits)
         self.shard.decide(lambda: self.machine.loaded(self.now), self.now)

@@ -16,10 +16,10 @@ from appliance.base.errors import ErrorCode
 from appliance.base.randomness import SeededRandomness
 from appliance.consumer_groups.config import ConsumerGroupConfig
 from appliance.consumer_groups.machine import AllGroupsMachine
-from appliance.consumer_groups.records import replay_into
+from appliance.consumer_groups.records import decode_record
 from appliance.consumer_groups.stored import StoredAllGroups
 from appliance.coordinator.calls import Call
-from appliance.coordinator.loader import load
+from appliance.coordinator.loader import load, replaying
 from appliance.coordinator.moment import Moment
 from appliance.coordinator.shard import Batch, CoordinatorShard, ShardLimits
 from appliance.groups.config import GroupConfig
@@ -224,7 +224,7 @@ class World:
 
     def _begin(self) -> None:
         stored = StoredAllGroups()
-        load(self.log, partial(replay_into, stored))
+        load(self.log, replaying(decode_record, stored))
         machine = self.machine = self.machine_class(
             GroupConfig(), CONFIG, SeededRandomness(self.seed), stored, lambda: self.metadata
         )

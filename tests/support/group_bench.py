@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from appliance.base.errors import ErrorCode
 from appliance.base.randomness import SeededRandomness
 from appliance.coordinator.calls import Call
-from appliance.coordinator.loader import load
+from appliance.coordinator.loader import load, replaying
 from appliance.coordinator.moment import Moment
 from appliance.coordinator.shard import Batch, CoordinatorShard, ShardLimits
 from appliance.groups.config import GroupConfig
 from appliance.groups.machine import GroupMachine
-from appliance.groups.records import replay_into
+from appliance.groups.records import decode_record
 from appliance.groups.stored import StoredGroups
 from appliance.wire.messages.delete_groups import DeleteGroupsRequest
 from appliance.wire.messages.heartbeat import HeartbeatRequest
@@ -60,7 +59,7 @@ class GroupBench:
 
     def _start(self) -> None:
         stored = StoredGroups()
-        load(self.log, partial(replay_into, stored))
+        load(self.log, replaying(decode_record, stored))
         self.machine = GroupMachine(self.config, self.randomness, stored)
         self.shard = CoordinatorShard(self.machine, self.limits)
         self.shard.decide(lambda: self.machine.loaded(self.now), self.now)

@@ -18,13 +18,13 @@ from typing import Any
 from appliance.base.errors import ErrorCode
 from appliance.base.randomness import SeededRandomness
 from appliance.coordinator.calls import Answer, Call
-from appliance.coordinator.loader import load
+from appliance.coordinator.loader import load, replaying
 from appliance.coordinator.moment import Moment
 from appliance.coordinator.shard import Batch, CoordinatorShard, ShardLimits
 from appliance.groups.config import GroupConfig
 from appliance.groups.group import Group
 from appliance.groups.machine import GroupMachine
-from appliance.groups.records import replay_into
+from appliance.groups.records import decode_record
 from appliance.groups.states import GroupState
 from appliance.groups.stored import StoredGroups
 from appliance.wire.messages.offset_commit import OffsetCommitRequest
@@ -127,7 +127,7 @@ class World:
 
     def start_coordinator(self) -> None:
         stored = StoredGroups()
-        load(self.log, partial(replay_into, stored))
+        load(self.log, replaying(decode_record, stored))
         machine = self.machine = self.machine_class(self.config, self.randomness, stored)
         self.shard = CoordinatorShard(machine, ShardLimits())
         self.shard.decide(lambda: machine.loaded(self.now), self.now)
@@ -341,7 +341,7 @@ class World:
         if self.machine is None:
             return
         replayed = StoredGroups()
-        load(self.log, partial(replay_into, replayed))
+        load(self.log, replaying(decode_record, replayed))
         if replayed != self.machine.stored:
             raise Violation(f"seed {self.seed} at {self.now_ms}: the log replayed is not the state")
         for key, acknowledged in self.acknowledged.items():

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from appliance.base.errors import ErrorCode
 from appliance.base.randomness import SeededRandomness
 from appliance.coordinator.calls import Call
-from appliance.coordinator.loader import load
+from appliance.coordinator.loader import load, replaying
 from appliance.coordinator.moment import Moment
 from appliance.coordinator.shard import CoordinatorShard, ShardLimits
 from appliance.groups.config import GroupConfig
 from appliance.groups.machine import GroupMachine
-from appliance.groups.records import decode_record, replay_into
+from appliance.groups.records import decode_record
 from appliance.groups.stored import LoadedTransactions, StoredGroups
 from appliance.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -90,7 +90,7 @@ class OffsetsPartition(Partition):
     def loaded(self) -> StoredGroups:
         """What a new coordinator knows."""
         stored = StoredGroups()
-        load(self._log, lambda key, value: replay_into(stored, key, value), LoadedTransactions(stored, decode_record))
+        load(self._log, replaying(decode_record, stored), LoadedTransactions(stored, decode_record))
         return stored
 
     def _begin(self) -> None:

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Call
-from appliance.coordinator.loader import load
+from appliance.coordinator.loader import load, replaying
 from appliance.coordinator.moment import Moment
 from appliance.coordinator.shard import Batch, CoordinatorShard, ShardLimits
 from appliance.transactions.config import TransactionConfig
 from appliance.transactions.context import Ending
 from appliance.transactions.machine import TransactionMachine
-from appliance.transactions.records import replay_into
+from appliance.transactions.records import decode_record
 from appliance.transactions.stored import StoredTransactions
 from appliance.wire.messages.add_partitions_to_txn import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 from appliance.wire.messages.end_txn import EndTxnRequest
@@ -137,7 +137,7 @@ class World:
 
     def _load(self) -> None:
         stored = StoredTransactions()
-        load(self.log, lambda key, value: replay_into(stored, key, value))
+        load(self.log, replaying(decode_record, stored))
         self.machine = self._machine_class(TransactionConfig(), stored, self.new_producer_id)
         self.shard = CoordinatorShard(self.machine, ShardLimits())
         self.shard.decide(lambda: self.machine.loaded(self.moment), self.moment)

@@ -219,29 +219,25 @@ def delete_offsets(broker: Broker, request: Request, access: Access) -> Struct |
     body = cast(OffsetDeleteRequest, request.body)
     if not access.may(Operation.DELETE, GROUP, body.group_id):
         return DENIED[GROUP]
-    denied = [topic for topic in body.topics if not access.may(Operation.READ, TOPIC, topic.name)]
-    if not denied:
+    allowed = [access.may(Operation.READ, TOPIC, topic.name) for topic in body.topics]
+    if all(allowed):
         return None
-    refused = [
-        OffsetDeleteResponseTopic(
-            name=topic.name,
-            partitions=[
-                OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=DENIED[TOPIC])
-                for each in topic.partitions
-            ],
-        )
-        for topic in denied
-    ]
-    body.topics = [topic for topic in body.topics if all(topic is not one for one in denied)]
-    if not body.topics:
-        return OffsetDeleteResponse(topics=refused)
+    return refuse_rows(request, "topics", "topics", _no_offsets_deleted, allowed, TOPIC)
 
-    def add(response: OffsetDeleteResponse) -> None:
-        if not response.error_code:
-            response.topics.extend(refused)
 
-    amend(request, add)
-    return None
+def _no_offsets_deleted(request: Request, code: ErrorCode, message: str | None) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in cast(OffsetDeleteRequest, request.body).topics
+        ]
+    )
 
 
 def commit_in_transaction(broker: Broker, request: Request, access: Access) -> Struct | ErrorCode | None:

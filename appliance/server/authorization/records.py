@@ -10,7 +10,14 @@ from typing import cast
 from appliance.authorizer.bindings import Operation
 from appliance.base.errors import ErrorCode
 from appliance.server.access import Access
-from appliance.server.authorization.rules import CLUSTER, DENIED, TEXTS, TOPIC, TRANSACTIONAL_ID, amend
+from appliance.server.authorization.rules import (
+    CLUSTER,
+    DENIED,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    needs_for_each,
+    refuse_rows,
+)
 from appliance.server.context import Broker
 from appliance.server.requests import Request
 from appliance.wire.messages.describe_producers import (
@@ -63,47 +70,44 @@ def offset_for_leader_epoch(broker: Broker, request: Request, access: Access) ->
     if access.could(Operation.CLUSTER_ACTION, CLUSTER):
         return None
     if body.replica_id >= 0:
-        denied = body.topics
+        allowed = [False] * len(body.topics)
     else:
-        denied = [topic for topic in body.topics if not access.may(Operation.DESCRIBE, TOPIC, topic.topic)]
-    if not denied:
+        allowed = [access.may(Operation.DESCRIBE, TOPIC, topic.topic) for topic in body.topics]
+    if all(allowed):
         return None
-    results = [
-        OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=[
-                EpochEndOffset(partition=each.partition, error_code=DENIED[TOPIC]) for each in topic.partitions
-            ],
-        )
-        for topic in denied
-    ]
-    body.topics = [topic for topic in body.topics if all(topic is not one for one in denied)]
-    if not body.topics:
-        return OffsetForLeaderEpochResponse(topics=results)
-    amend(request, lambda response: response.topics.extend(results))
-    return None
+    return refuse_rows(request, "topics", "topics", _no_epochs, allowed, TOPIC)
 
 
-def describe_producers(broker: Broker, request: Request, access: Access) -> Struct | None:
-    body = cast(DescribeProducersRequest, request.body)
-    denied = [topic for topic in body.topics if not access.may(Operation.READ, TOPIC, topic.name)]
-    if not denied:
-        return None
-    results = [
-        TopicResponse(
-            name=topic.name,
-            partitions=[
-                PartitionResponse(partition_index=each, error_code=DENIED[TOPIC], error_message=TEXTS[TOPIC])
-                for each in topic.partition_indexes
-            ],
-        )
-        for topic in denied
-    ]
-    body.topics = [topic for topic in body.topics if all(topic is not one for one in denied)]
-    if not body.topics:
-        return DescribeProducersResponse(topics=results)
-    amend(request, lambda response: response.topics.extend(results))
-    return None
+def _no_epochs(request: Request, code: ErrorCode, message: str | None) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[EpochEndOffset(partition=each.partition, error_code=code) for each in topic.partitions],
+            )
+            for topic in cast(OffsetForLeaderEpochRequest, request.body).topics
+        ]
+    )
+
+
+def _no_producers(request: Request, code: ErrorCode, message: str | None) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(partition_index=each, error_code=code, error_message=message)
+                    for each in topic.partition_indexes
+                ],
+            )
+            for topic in cast(DescribeProducersRequest, request.body).topics
+        ]
+    )
+
+
+describe_producers = needs_for_each(
+    "topics", "topics", _no_producers, Operation.READ, TOPIC, lambda topic: str(topic.name), text=True
+)
 
 
 def import_records(broker: Broker, request: Request, access: Access) -> ErrorCode | None:

@@ -101,7 +101,13 @@ def refuse_rows(
     if not kept:
         answer: Struct = refused
         return answer
-    amend(request, lambda response: getattr(response, results).extend(getattr(refused, results)))
+
+    def tell(response: Any) -> None:
+        # Where the whole answer is one error, it is that of all rows.
+        if not getattr(response, "error_code", ErrorCode.NONE):
+            getattr(response, results).extend(getattr(refused, results))
+
+    amend(request, tell)
     return None
 
 

@@ -10,11 +10,11 @@ from appliance.authorizer.bindings import Operation
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import ZERO_UUID
 from appliance.server.access import Access
-from appliance.server.authorization.rules import CLUSTER, DENIED, TEXTS, TOPIC, amend, refuse_rows
+from appliance.server.authorization.rules import CLUSTER, DENIED, TEXTS, TOPIC, amend, needs_for_each
 from appliance.server.context import Broker
 from appliance.server.handlers.topics import DELETE_BY_STATE_SINCE, create_failed
 from appliance.server.requests import Request
-from appliance.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from appliance.wire.messages.create_topics import CreateTopicsResponse
 from appliance.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -30,22 +30,19 @@ from appliance.wire.messages.describe_topic_partitions import (
 from appliance.wire.schema import Struct
 
 _CREATE_TELLS_CONFIGS_SINCE = 5
+_CREATE_EACH = needs_for_each(
+    "topics", "topics", create_failed, Operation.CREATE, TOPIC, lambda topic: str(topic.name), text=True, once=True
+)
 
 
-def create(broker: Broker, request: Request, access: Access) -> Struct | None:
+def create(broker: Broker, request: Request, access: Access) -> Struct | ErrorCode | None:
     """CREATE of the cluster, or of each topic. What a topic came out as is for those who may see configs."""
-    body = cast(CreateTopicsRequest, request.body)
     if request.api_version >= _CREATE_TELLS_CONFIGS_SINCE:
         amend(request, lambda response: _hide_configs(access, response))
     if access.could(Operation.CREATE, CLUSTER):
         access.may(Operation.CREATE, CLUSTER)
         return None
-    times = Counter(topic.name for topic in body.topics)
-    # What is named more than once is the handler's to refuse.
-    allowed = [times[topic.name] > 1 or access.may(Operation.CREATE, TOPIC, topic.name) for topic in body.topics]
-    if all(allowed):
-        return None
-    return refuse_rows(request, "topics", "topics", create_failed, allowed, TOPIC, text=True)
+    return _CREATE_EACH(broker, request, access)
 
 
 def _hide_configs(access: Access, response: CreateTopicsResponse) -> None:

@@ -6,7 +6,7 @@ import logging
 import uuid
 from typing import cast
 
-from appliance.authorizer.bindings import Operation, ResourceType
+from appliance.authorizer.bindings import Operation
 from appliance.base.disk import WouldWait
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.log.reading import read_slice
@@ -14,7 +14,7 @@ from appliance.log.segment import LogSlice
 from appliance.partition.fetch_plan import ByteBudget, Source, leader_epoch_error, source_of
 from appliance.partition.fetch_sessions import PartitionKey, SessionPartition
 from appliance.partition.isolation import READ_COMMITTED, visible_end
-from appliance.server.access import Access
+from appliance.server.access import Access, check_topic
 from appliance.server.context import Broker, Partition
 from appliance.server.handlers.read_replica import preferred_replica, refusal_for_reader
 from appliance.server.page_cache import CACHED_PAGES, is_cached, read_if_cached, warm
@@ -142,7 +142,7 @@ class FetchReader:
     def _read_into(self, read: PartitionRead, budget: ByteBudget, may_wait: bool) -> None:
         partition = read.partition
         if self._access is not None:
-            check_access(self._broker, self._access, partition.key)
+            check_topic(self._broker.image, self._access, Operation.READ, partition.key[0])
         hosted = read.hosted = find_partition(self._broker, partition.key)
         if self._replica_id >= 0:
             # Followers do not come here.
@@ -235,18 +235,6 @@ def diverges(hosted: Partition, partition: SessionPartition, data: PartitionData
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return True
     return False
-
-
-def check_access(broker: Broker, access: Access, key: PartitionKey) -> None:
-    """READ of the topic, also of one that does not exist. Raises: KafkaError."""
-    topic = key[0]
-    if isinstance(topic, uuid.UUID):
-        state = broker.image.topics_by_id.get(topic)
-        if state is None:
-            return
-        topic = state.name
-    if not access.may(Operation.READ, ResourceType.TOPIC, topic):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def find_partition(broker: Broker, key: PartitionKey) -> Partition:

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, cast
 
-from appliance.authorizer.bindings import Operation, ResourceType
+from appliance.authorizer.bindings import Operation
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.partition.produce_checks import (
     LOG_APPEND_TIME,
@@ -31,7 +31,7 @@ from appliance.partition.produce_checks import (
 from appliance.partition.recompression import repacked, wanted_codec
 from appliance.partition.transaction_checks import check_transactional
 from appliance.records.batch import BatchHeader, parse_header
-from appliance.server.access import Access
+from appliance.server.access import check_topic
 from appliance.server.connection import Connection, LateAnswer
 from appliance.server.context import Broker, Partition
 from appliance.server.handlers import produce_transactions
@@ -158,7 +158,8 @@ def _check(
     now_ms: int,
 ) -> None:
     if request.access is not None:
-        _check_access(broker, request.access, request.api_version, topic)
+        named = topic.topic_id if request.api_version >= _TOPIC_IDS_SINCE else topic.name
+        check_topic(broker.image, request.access, Operation.WRITE, named)
     hosted = _find(broker, request.api_version, topic, data.index)
     _check_request(body, hosted)
     header = result.header = check_produced(data.records, hosted.config, now_ms, request.api_version)
@@ -304,18 +305,6 @@ def _take_prepared(result: PartitionResult, batch: bytearray | Exception) -> Non
         raise batch
     result.records = memoryview(batch)
     result.header = parse_header(batch)
-
-
-def _check_access(broker: Broker, access: Access, version: int, topic: TopicProduceData) -> None:
-    """WRITE of the topic, also of one that does not exist. Raises: KafkaError."""
-    name = topic.name
-    if version >= _TOPIC_IDS_SINCE:
-        state = broker.image.topics_by_id.get(topic.topic_id)
-        if state is None:
-            return
-        name = state.name
-    if not access.may(Operation.WRITE, ResourceType.TOPIC, name):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _find(broker: Broker, version: int, topic: TopicProduceData, index: int) -> Partition:

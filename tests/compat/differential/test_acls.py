@@ -13,15 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.compat import AGAINST_KAFKA
-from tests.support.differential import (  # noqa: F401
-    administration,
-    configs,
-    consumer_groups,
-    groups,
-    records,
-    topics,
-    transactions,
-)
+from tests.support.differential import all_cases, configs, consumer_groups, transactions  # noqa: F401
 from tests.support.differential.acls import ACL_CASES, GRANTED, USERS, ActingSide, grant, guarded_server
 from tests.support.differential.meant import MEANT
 from tests.support.differential.sides import CASES, Case, Difference, Meant, Side, differences, told

@@ -12,15 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.compat import AGAINST_KAFKA
-from tests.support.differential import (  # noqa: F401
-    administration,
-    configs,
-    consumer_groups,
-    groups,
-    records,
-    topics,
-    transactions,
-)
+from tests.support.differential import all_cases  # noqa: F401
 from tests.support.differential.meant import MEANT
 from tests.support.differential.sides import CASES, Case, Difference, Side, differences, our_side, told
 from tests.support.kafka_peer import KafkaPeer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -15,19 +15,6 @@ pytestmark = pytest.mark.java
 PARTITIONS = 4
 PATIENCE_S = 90.0
 COMMAND = "consumer.group.ConsumerGroupCommand"
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., RunningTool]]:
-    started: list[RunningTool] = []
-
-    def start(name: str, *arguments: str) -> RunningTool:
-        started.append(RunningTool(name, *arguments))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.kill()
 
 
 def until(condition: Callable[[], object]) -> None:

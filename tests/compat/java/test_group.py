@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,19 +15,6 @@ pytestmark = pytest.mark.java
 
 PARTITIONS = 6
 STRATEGY = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., RunningTool]]:
-    started: list[RunningTool] = []
-
-    def start(name: str, *arguments: str) -> RunningTool:
-        started.append(RunningTool(name, *arguments))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.kill()
 
 
 def owned(member: RunningTool) -> int:

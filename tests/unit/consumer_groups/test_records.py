@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.consumer_groups.records import decode_record, encode_record, replay_into
+from appliance.consumer_groups.records import decode_record, encode_record
 from appliance.consumer_groups.stored import (
     AnyRecord,
     ClassicMember,
@@ -25,6 +25,7 @@ from appliance.consumer_groups.stored import (
     TargetEpochRecord,
     TargetRecord,
 )
+from appliance.coordinator.loader import replaying
 from appliance.groups.stored import GenerationRecord, OffsetRecord, StoredGeneration
 from appliance.wire.schema import WireError
 
@@ -107,11 +108,11 @@ def test_a_log_that_compaction_has_thinned_out_means_the_same() -> None:
     ]
     whole, thin = StoredAllGroups(), StoredAllGroups()
     for key, value in log:
-        replay_into(whole, key, value)
+        replaying(decode_record, whole)(key, value)
     last = {key: number for number, (key, _) in enumerate(log)}
     for number, (key, value) in enumerate(log):
         if last[key] == number:
-            replay_into(thin, key, value)
+            replaying(decode_record, thin)(key, value)
     assert whole == thin
     assert whole.consumer_groups["g"].owner(T, 0) == "n"
 

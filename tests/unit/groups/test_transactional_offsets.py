@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from appliance.coordinator.loader import load
-from appliance.groups.records import decode_record, encode_record, replay_into
+from appliance.coordinator.loader import load, replaying
+from appliance.groups.records import decode_record, encode_record
 from appliance.groups.stored import (
     CommittedOffset,
     LoadedTransactions,
@@ -67,5 +65,5 @@ def test_a_load_comes_to_the_state_that_was_left() -> None:
 
     batches = [batch(offset(5), 7), batch(offset(6), 8), marker(7, COMMIT), marker(8, ABORT), batch(offset(9), 9)]
     stored = StoredGroups()
-    load(batches, partial(replay_into, stored), LoadedTransactions(stored, decode_record))
+    load(batches, replaying(decode_record, stored), LoadedTransactions(stored, decode_record))
     assert stored == replayed(offset(5), pending(9, 9))

@@ -20,7 +20,7 @@ def partition(topic: str, number: int, **changes: int) -> PartitionNumbers:
 
 
 def scraped(numbers: BrokerNumbers) -> dict[str, float]:
-    exporter = Exporter("127.0.0.1", 0, lambda: numbers)
+    exporter = Exporter("127.0.0.1", 0, BrokerCollector(lambda: numbers))
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/metrics", timeout=10) as response:
             lines = response.read().decode().splitlines()
@@ -90,5 +90,5 @@ def test_each_scrape_reads_anew() -> None:
 
 def test_a_taken_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError) as caught:
-        Exporter("127.0.0.1", taken.getsockname()[1], lambda: BrokerNumbers(1))
+        Exporter("127.0.0.1", taken.getsockname()[1], BrokerCollector(lambda: BrokerNumbers(1)))
     assert caught.value.exit_code == 3

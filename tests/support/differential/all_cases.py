@@ -1,0 +1,11 @@
+"""Importing this makes `sides.CASES` whole."""
+
+from tests.support.differential import (  # noqa: F401
+    administration,
+    configs,
+    consumer_groups,
+    groups,
+    records,
+    topics,
+    transactions,
+)
