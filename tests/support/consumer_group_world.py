@@ -6,8 +6,6 @@ writes fail or take long, helper threads take their time, topics get partitions.
 
 from __future__ import annotations
 
-import heapq
-import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,21 +16,19 @@ from appliance.consumer_groups.config import ConsumerGroupConfig
 from appliance.consumer_groups.machine import AllGroupsMachine
 from appliance.consumer_groups.records import decode_record
 from appliance.consumer_groups.stored import StoredAllGroups
-from appliance.coordinator.calls import Call
+from appliance.coordinator.calls import Answer, Call
 from appliance.coordinator.loader import load, replaying
-from appliance.coordinator.moment import Moment
-from appliance.coordinator.shard import Batch, CoordinatorShard, ShardLimits
+from appliance.coordinator.shard import CoordinatorShard, ShardLimits
 from appliance.groups.config import GroupConfig
 from appliance.groups.refusals import refuse
 from appliance.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.support.consumer_group_bench import BenchWorld
-from tests.support.group_bench import WALL_START_MS
+from tests.support.coordinator_world import CoordinatorWorld, Violation
 
 GROUP = "g"
 HEARTBEAT_MS = 1_000
 SESSION_MS = 10_000
 REBALANCE_MS = 8_000
-REQUEST_TIMEOUT_MS = 3_000
 GONE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
 CONFIG = ConsumerGroupConfig(
@@ -44,10 +40,6 @@ CONFIG = ConsumerGroupConfig(
 )
 
 Partition = tuple[Any, int]
-
-
-class Violation(AssertionError):
-    """Something that must never be."""
 
 
 class Member:
@@ -152,27 +144,20 @@ class Member:
         return changed
 
 
-class World:
+class World(CoordinatorWorld):
     """Everything, from one seed."""
 
+    request_timeout_ms = 3_000
+
     def __init__(self, seed: int, members: int = 6, machine_class: type[AllGroupsMachine] = AllGroupsMachine) -> None:
-        self.seed, self.machine_class = seed, machine_class
-        self.random = random.Random(seed)
+        super().__init__(seed)
+        self.machine_class = machine_class
         self.lost, self.late, self.doubled, self.failed_writes, self.slow = 0.05, 0.05, 0.1, 0.04, 0.1
         self.is_bad = True
         self.metadata = BenchWorld()
         self.metadata.put("t", self.random.randrange(1, 12))
         self.metadata.put("u", self.random.randrange(1, 6))
-        self.now_ms = 0
-        self.notes: list[str] = []
-        self.agenda: list[tuple[int, int, Callable[[], None]]] = []
-        self._sequence = 0
-        self.log: list[bytes] = []
-        self.under_way: list[Batch[Any]] = []
-        self.waiting: dict[Call, Callable[[Any], None]] = {}
-        self.shard: CoordinatorShard[Any] | None = None
         self.machine: AllGroupsMachine | None = None
-        self._tick_ms: int | None = None
         subscriptions: list[dict[str, Any]] = [
             {"subscribed_topic_names": ["t"]},
             {"subscribed_topic_names": ["t", "u"]},
@@ -195,22 +180,6 @@ class World:
         self.after(self.random.randrange(8_000), self._move)
         self.after(0, self._mishap)
 
-    @property
-    def now(self) -> Moment:
-        return Moment(WALL_START_MS + self.now_ms, self.now_ms)
-
-    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
-        self._sequence += 1
-        heapq.heappush(self.agenda, (self.now_ms + delay_ms, self._sequence, action))
-
-    def run(self, duration_ms: int) -> None:
-        end_ms = self.now_ms + duration_ms
-        while self.agenda and self.agenda[0][0] <= end_ms:
-            self.now_ms, _, action = heapq.heappop(self.agenda)
-            action()
-            self.check()
-        self.now_ms = end_ms
-
     def heal(self) -> None:
         """From now on everything works, and everybody is there."""
         self.is_bad = False
@@ -230,88 +199,39 @@ class World:
         )
         self.shard = CoordinatorShard(machine, ShardLimits())
         self.shard.decide(lambda: machine.loaded(self.now), self.now)
-        self._pump()
+        self.pump()
 
     def _move(self) -> None:
         if not self.is_bad:
             return
         self.after(self.random.randrange(1_000, 12_000), self._move)
-        shard = self.shard
-        if shard is None:
+        if self.shard is None:
             return
-        self.notes.append("moved")
-        shard.unload()
-        for answer in shard.take_answers():
-            self._deliver(answer.call, answer.response)
-        if self.waiting:
-            raise Violation(f"seed {self.seed}: requests were never answered")
-        survive = self.random.randrange(len(self.under_way) + 1)
-        self.log += [batch.payload for batch in self.under_way[:survive]]
-        self.under_way, self.shard, self.machine = [], None, None
+        self.lose_coordinator()
+        self.machine = None
         self.after(self.random.randrange(10, 2_000), self._begin)
 
-    def _pump(self) -> None:
-        shard, machine = self.shard, self.machine
-        if shard is None or machine is None:
-            return
-        while (batch := shard.take_batch(self.now)) is not None:
-            self.under_way.append(batch)
-            if len(self.under_way) == 1:
-                self._append()
-        for answer in shard.take_answers():
-            self._deliver(answer.call, answer.response)
-        for job in machine.take_jobs():
+    def take_jobs(self) -> None:
+        machine = self.machine
+        for job in machine.take_jobs() if machine is not None else ():
             self.after(self.random.randrange(500), partial(self._job_done, machine, job))
-        due_ms = shard.next_due_ms()
-        if due_ms is not None and (self._tick_ms is None or due_ms < self._tick_ms):
-            self._tick_ms = due_ms
-            self.after(max(due_ms - self.now_ms, 0), partial(self._tick, due_ms))
 
     def _job_done(self, machine: AllGroupsMachine, job: Any) -> None:
         if machine is self.machine and self.shard is not None:
             result = RuntimeError("full") if self.is_bad and self.random.random() < 0.1 else job.run()
             self.shard.decide(lambda: machine.job_done(job, result, self.now), self.now)
-            self._pump()
+            self.pump()
 
-    def _tick(self, due_ms: int) -> None:
-        if self._tick_ms == due_ms:
-            self._tick_ms = None
-        if self.shard is not None:
-            self.shard.tick(self.now)
-            self._pump()
-
-    def _append(self) -> None:
-        shard, batch = self.shard, self.under_way[0]
-        fails = self.random.random() < self.failed_writes
-        delay_ms = (
-            self.random.randrange(4_000, 9_000) if self.random.random() < self.late else self.random.randrange(20)
-        )
-
-        def done() -> None:
-            if shard is not self.shard or shard is None:
-                return
-            self.under_way.remove(batch)
-            if fails:
-                self.notes.append("write failed")
-            else:
-                self.log.append(batch.payload)
-            shard.batch_done(batch, ErrorCode.NOT_ENOUGH_REPLICAS if fails else ErrorCode.NONE, self.now)
-            if self.under_way:
-                self._append()
-            self._pump()
-
-        self.after(delay_ms, done)
+    def fate_of_a_write(self) -> tuple[bool, int]:
+        succeeds = self.random.random() >= self.failed_writes
+        is_late = self.random.random() < self.late
+        return succeeds, self.random.randrange(4_000, 9_000) if is_late else self.random.randrange(20)
 
     # The network
 
     def send(self, request: ConsumerGroupHeartbeatRequest, done: Callable[[Any], None]) -> None:
         """`done` gets the answer, or None when none came in time; by then the request is gone, too."""
-        outcome: list[Any] = []
-
-        def once(response: Any) -> None:
-            if not outcome:
-                outcome.append(response)
-                done(response)
+        outcome, once = self.answered_in_time(done)
 
         def arrive() -> None:
             if outcome:
@@ -320,7 +240,6 @@ class World:
             if self.random.random() < self.doubled:
                 self._arrive(request, lambda _: None)
 
-        self.after(REQUEST_TIMEOUT_MS, lambda: once(None))
         if self.random.random() >= self.lost:
             self.after(self._latency(), arrive)
 
@@ -328,17 +247,17 @@ class World:
         call = Call(request, 1, "client", "/127.0.0.1")
         self.waiting[call] = done
         if self.shard is None or self.machine is None:
-            response = refuse(call, ErrorCode.NOT_COORDINATOR)
-            self._deliver(call, response)
+            self.deliver(Answer(call, refuse(call, ErrorCode.NOT_COORDINATOR)))
             return
         self.shard.submit(call, self.now, after_writes_of=self.machine.must_wait(call))
-        self._pump()
+        self.pump()
 
     def _latency(self) -> int:
         return self.random.randrange(4_000) if self.random.random() < self.late else self.random.randrange(1, 30)
 
-    def _deliver(self, call: Call, response: Any) -> None:
-        done = self.waiting.pop(call, None)
+    def deliver(self, answer: Answer) -> None:
+        response: Any = answer.response
+        done = self.waiting.pop(answer.call, None)
         if done is None:
             raise Violation(f"seed {self.seed}: answered twice")
         if response.error_code in GONE:

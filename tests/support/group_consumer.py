@@ -20,6 +20,7 @@ from appliance.wire.messages.offset_commit import (
 )
 from appliance.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from appliance.wire.schema import Struct
+from tests.support.coordinator_world import Violation
 
 if TYPE_CHECKING:
     from tests.support.group_world import World
@@ -35,10 +36,6 @@ TRY_AGAIN = {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
 
 
 @dataclass(eq=False)

@@ -7,20 +7,16 @@ break (`Violation` names it and the seed).
 
 from __future__ import annotations
 
-import heapq
 import json
-import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from appliance.base.errors import ErrorCode
 from appliance.base.randomness import SeededRandomness
 from appliance.coordinator.calls import Answer, Call
 from appliance.coordinator.loader import load, replaying
-from appliance.coordinator.moment import Moment
-from appliance.coordinator.shard import Batch, CoordinatorShard, ShardLimits
+from appliance.coordinator.shard import CoordinatorShard, ShardLimits
 from appliance.groups.config import GroupConfig
 from appliance.groups.group import Group
 from appliance.groups.machine import GroupMachine
@@ -29,10 +25,8 @@ from appliance.groups.states import GroupState
 from appliance.groups.stored import StoredGroups
 from appliance.wire.messages.offset_commit import OffsetCommitRequest
 from appliance.wire.messages.sync_group import SyncGroupRequest
-from tests.support.group_consumer import PARTITIONS, SESSION_MS, Consumer, Violation
-
-WALL_START_MS = 1_700_000_000_000
-REQUEST_TIMEOUT_MS = 20_000
+from tests.support.coordinator_world import CoordinatorWorld, Violation
+from tests.support.group_consumer import PARTITIONS, SESSION_MS, Consumer
 
 
 @dataclass
@@ -55,29 +49,24 @@ class Faults:
 GOOD_DAY = Faults(0.0, 5, 0.0, 0.0, 0.0, 0, 0)
 
 
-@dataclass
-class World:
+class World(CoordinatorWorld):
     """One coordinator, the log, the network, and the consumers of two groups."""
 
-    seed: int
-    consumers_per_group: int = 4
-    faults: Faults = field(default_factory=Faults)
-    machine_class: type[GroupMachine] = GroupMachine
+    request_timeout_ms = 20_000
 
-    def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)
-        self.randomness = SeededRandomness(self.seed)
+    def __init__(
+        self,
+        seed: int,
+        consumers_per_group: int = 4,
+        faults: Faults | None = None,
+        machine_class: type[GroupMachine] = GroupMachine,
+    ) -> None:
+        super().__init__(seed)
+        self.faults = faults or Faults()
+        self.machine_class = machine_class
+        self.randomness = SeededRandomness(seed)
         self.config = GroupConfig(initial_rebalance_delay_ms=self.random.choice([0, 500, 3_000]))
-        self.now_ms = 0
-        self.agenda: list[tuple[int, int, Callable[[], None]]] = []
-        self.sequence = 0
-        self.notes: list[str] = []
-        self.log: list[bytes] = []
-        self.shard: CoordinatorShard[Any] | None = None
         self.machine: GroupMachine | None = None
-        self.under_way: list[Batch[Any]] = []
-        self.waiting: dict[Call, Callable[[Any], None]] = {}
-        self.tick_due_ms: int | None = None
         self.next_offset = 0
         self.submitted: dict[tuple[str, int], set[int]] = {}
         self.acknowledged: dict[tuple[str, int], int] = {}
@@ -92,7 +81,7 @@ class World:
                 self.random.choice([3, 5, 9]),
             )
             for group_id in ("g", "h")
-            for number in range(self.consumers_per_group)
+            for number in range(consumers_per_group)
         ]
         for consumer in self.consumers:
             if consumer.version < 5:
@@ -102,26 +91,8 @@ class World:
         self.after(0, self.maybe_move)
         self.after(0, self.mishap)
 
-    # The agenda
-
-    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
-        self.sequence += 1
-        heapq.heappush(self.agenda, (self.now_ms + delay_ms, self.sequence, action))
-
-    def run(self, duration_ms: int) -> None:
-        end_ms = self.now_ms + duration_ms
-        while self.agenda and self.agenda[0][0] <= end_ms:
-            self.now_ms, _, action = heapq.heappop(self.agenda)
-            action()
-            self.check()
-        self.now_ms = end_ms
-
     def note(self, text: str) -> None:
         self.notes.append(text)
-
-    @property
-    def now(self) -> Moment:
-        return Moment(WALL_START_MS + self.now_ms, self.now_ms)
 
     # The coordinator
 
@@ -141,80 +112,25 @@ class World:
     def move(self) -> None:
         """The coordinator's broker dies or loses its partition; what was under way is in the log, or is not."""
         self.maybe_move()
-        shard = self.shard
-        if shard is None:
+        if self.shard is None:
             return
-        self.note("moved")
-        shard.unload()
-        for answer in shard.take_answers():
-            self.deliver(answer)
-        if self.waiting:
-            raise Violation(f"seed {self.seed}: {len(self.waiting)} requests were never answered")
-        survive = self.random.randrange(len(self.under_way) + 1)
-        self.log += [batch.payload for batch in self.under_way[:survive]]
-        self.shard = self.machine = None
-        self.under_way = []
+        self.lose_coordinator()
+        self.machine = None
         self.after(self.random.randrange(10, 3_000), self.start_coordinator)
 
-    def pump(self) -> None:
-        shard = self.shard
-        if shard is None:
-            return
-        while (batch := shard.take_batch(self.now)) is not None:
-            self.under_way.append(batch)
-            if len(self.under_way) == 1:
-                self.append_next()
-        for answer in shard.take_answers():
-            self.deliver(answer)
-        due_ms = shard.next_due_ms()
-        if due_ms is not None and (self.tick_due_ms is None or due_ms < self.tick_due_ms):
-            self.tick_due_ms = due_ms
-            self.after(max(due_ms - self.now_ms, 0), partial(self.tick, due_ms))
-
-    def tick(self, due_ms: int) -> None:
-        if self.tick_due_ms == due_ms:
-            self.tick_due_ms = None
-        if self.shard is not None:
-            self.shard.tick(self.now)
-            self.pump()
-
-    def append_next(self) -> None:
-        shard, batch = self.shard, self.under_way[0]
+    def fate_of_a_write(self) -> tuple[bool, int]:
         chance = self.random.random()
         if chance < self.faults.failed_writes:
-            outcome, delay_ms = ErrorCode.NOT_ENOUGH_REPLICAS, self.random.randrange(20)
-        elif chance < self.faults.failed_writes + self.faults.slow_writes:
-            outcome, delay_ms = ErrorCode.NONE, self.random.randrange(4_000, 9_000)
-        else:
-            outcome, delay_ms = ErrorCode.NONE, self.random.randrange(20)
-
-        def done() -> None:
-            if shard is not self.shard or shard is None:
-                return
-            if outcome is ErrorCode.NONE:
-                self.log.append(batch.payload)
-            else:
-                self.note("write failed")
-            self.under_way.remove(batch)
-            shard.batch_done(batch, outcome, self.now)
-            if self.under_way:
-                self.append_next()
-            self.pump()
-
-        self.after(delay_ms, done)
+            return False, self.random.randrange(20)
+        if chance < self.faults.failed_writes + self.faults.slow_writes:
+            return True, self.random.randrange(4_000, 9_000)
+        return True, self.random.randrange(20)
 
     # The network
 
     def send(self, call: Call, done: Callable[[Any], None]) -> None:
         """A client's request: `done` gets the answer, or None when none came in time."""
-        outcome: list[Any] = []
-
-        def once(response: Any) -> None:
-            if not outcome:
-                outcome.append(response)
-                done(response)
-
-        self.after(REQUEST_TIMEOUT_MS, lambda: once(None))
+        _, once = self.answered_in_time(done)
         if self.random.random() >= self.faults.lost:
             self.after(self.latency(), lambda: self.arrive(call, once))
 
