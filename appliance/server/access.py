@@ -65,6 +65,10 @@ class Access:
         self.host = host
         self.api = api
 
+    @property
+    def is_super_user(self) -> bool:
+        return self.principal in self._control.authorizer.super_users
+
     def may(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether it may be done; a no is noted, and a yes to a change."""
         allowed = self._control.authorizer.allows(self.principal, self.host, operation, kind, name)

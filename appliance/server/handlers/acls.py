@@ -51,12 +51,18 @@ def delete_failed(request: Request, code: ErrorCode, message: str | None) -> Del
 
 
 def act_as(broker: Broker, request: Request) -> ActAsResponse:
-    """For brokers and services alone; without an authorizer it makes no difference who somebody is."""
-    if request.access is not None:
-        try:
-            request.connection.principal = parse_principal(cast(ActAsRequest, request.body).principal)
-        except ValueError as error:
-            return ActAsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error))
+    """For super users alone: they may do everything. Without an authorizer it makes no difference who somebody is."""
+    if request.access is None:
+        return ActAsResponse()
+    if not request.access.is_super_user:
+        return ActAsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    connection = request.connection
+    try:
+        connection.principal = parse_principal(cast(ActAsRequest, request.body).principal)
+    except ValueError as error:
+        return ActAsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error))
+    # What was learned of its requests was allowed to somebody else.
+    connection.fast = connection.fast_many = connection.fast_fetch = connection.follower_fetch = None
     return ActAsResponse()
 
 

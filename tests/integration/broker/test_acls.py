@@ -37,14 +37,14 @@ PROPERTIES = {
     "sasl.enabled.mechanisms": "PLAIN",
     "sasl.mechanism.inter.broker.protocol": "PLAIN",
     "listener.name.inside.plain.sasl.jaas.config": f'{PLAIN} username="broker" password="b" user_broker="b" '
-    'user_alice="alice-secret";',
+    'user_alice="alice-secret" user_carol="carol-secret";',
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:broker",
     "auto.create.topics.enable": "false",
 }
 PATIENCE = RetryPolicy(retry_limit=30)
 TOPIC, CLUSTER, GROUP = 2, 4, 3
-WRITE, ALTER, DESCRIBE = 4, 7, 8
+WRITE, ALTER, DESCRIBE, CLUSTER_ACTION = 4, 7, 8, 9
 
 
 def brokers_own() -> ClientSecurity:
@@ -134,9 +134,13 @@ def test_a_controller_talks_to_brokers_alone(cluster: RunningCluster) -> None:
         assert broker.call(ControllerStatusRequest(), 0).error_code == ErrorCode.NONE
 
 
-def test_nobody_but_a_super_user_acts_as_somebody_else(cluster: RunningCluster) -> None:
+def test_nobody_but_a_super_user_acts_as_somebody_else(cluster: RunningCluster, root: Client) -> None:
     address = cluster.brokers[1].address
     host, _, port = str(address).rpartition(":")
+    # A broker's work is not everything.
+    allow(root, "kafka-cluster", CLUSTER_ACTION, "User:carol", CLUSTER)
+    with Connection(host, int(port), security=ClientSecurity(sasl=SaslClient("PLAIN", "carol", "carol-secret"))) as one:
+        assert one.call(ActAsRequest(principal="User:broker"), 0).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     with Connection(host, int(port), security=alices()) as alice:
         assert alice.call(ActAsRequest(principal="User:broker"), 0).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     with Connection(host, int(port), security=brokers_own()) as broker:
