@@ -7,6 +7,7 @@ the partitions of which something waits. Several of these may run, by mistake or
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +47,7 @@ CLIENT_ID = "appliance-lake"
 TOPICS_PER_REQUEST = 100
 """Of how many topics a broker is asked for the configs at once: it answers on its event loop."""
 OUTPUT_CHECK_INTERVALS = 6
-"""Every so many intervals it is looked up which output of a topic counts."""
+"""Every so many intervals it is looked up which output of a topic counts, and whether one without files wants some."""
 PAUSE_MAX_MS = 60_000
 """The longest that a partition is left alone after failures."""
 LATEST_TIERED = -5
@@ -122,6 +123,10 @@ class Lake:
         self._clock = clock
         self._stopping = stopping
         self._topics: dict[str, _Topic] = {}
+        self._plain: set[uuid.UUID] = set()
+        """Topics that wanted no files when their configs were last looked at."""
+        self._rounds = 0
+        """Since all configs were looked at."""
         self._problems: dict[str, str] = {}
         """Of topics whose configs cannot be followed, and of the brokers (under the empty name)."""
         self.numbers: Sequence[LakeNumbers] = ()
@@ -158,7 +163,11 @@ class Lake:
     def _wanted(self) -> Iterator[tuple[str, tuple[TopicMetadata, LakeSpec]]]:
         """Topics that want files, and how."""
         topics = {name: one for name, one in self._client.metadata().topics.items() if not one.is_internal}
-        names = sorted(topics)
+        self._rounds += 1
+        if self._rounds > OUTPUT_CHECK_INTERVALS:
+            self._rounds = 1
+            self._plain.clear()
+        names = sorted(name for name, topic in topics.items() if topic.topic_id not in self._plain)
         for first in range(0, len(names), TOPICS_PER_REQUEST):
             some = [ConfigResource(TOPIC_RESOURCE, name) for name in names[first : first + TOPICS_PER_REQUEST]]
             for resource, entries in self._client.describe_configs(some, _WANTED).items():
@@ -171,7 +180,9 @@ class Lake:
                     self._problem(resource.name, str(error))
                     continue
                 self._problem(resource.name, "")
-                if spec is not None:
+                if spec is None:
+                    self._plain.add(topics[resource.name].topic_id)
+                else:
                     yield resource.name, (topics[resource.name], spec)
 
     def _forget(self, wanted: dict[str, tuple[TopicMetadata, LakeSpec]]) -> None:
