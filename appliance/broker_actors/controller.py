@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import assert_never
 
 from appliance.base.clock import Clock, SystemClock
@@ -26,9 +25,9 @@ from appliance.base.randomness import Randomness, SystemRandomness, random_uuid
 from appliance.broker_actors.access_settings import access_control_of
 from appliance.broker_actors.broker_link import BrokerLink
 from appliance.broker_actors.broker_listeners import controller_listener
+from appliance.broker_actors.broker_watch import BrokerWatch
 from appliance.broker_actors.commit_pump import OWN_OPERATION_TIMEOUT_MS, CommitPump, Done
 from appliance.broker_actors.controller_handlers import controller_handlers, served_versions
-from appliance.broker_actors.controller_probes import broker_is_gone
 from appliance.broker_actors.event_loop import new_event_loop
 from appliance.broker_actors.metadata_feed import MetadataFeed
 from appliance.broker_actors.metadata_store import MetadataStore
@@ -40,7 +39,7 @@ from appliance.controller.commits import Commit, LogCorrupt
 from appliance.controller.decisions import LogEnd, Operation, Rules
 from appliance.controller.elections import is_unclean
 from appliance.controller.health import PartitionHealth, partition_health
-from appliance.controller.image import BrokerState, MetadataImage
+from appliance.controller.image import MetadataImage
 from appliance.controller.leader_elections import rebalance_leaders
 from appliance.controller.liveness import BrokerLiveness, Fence, LeaseTimers, ShutDown, Unfence
 from appliance.controller.log_ends import Part
@@ -48,7 +47,6 @@ from appliance.controller.metadata_log import MetadataLog, SteppedDown, WrongClu
 from appliance.controller.records import NO_LEADER, PartitionChanged
 from appliance.server.authorization.table import FREE, guarded
 from appliance.server.background import LoopBackground
-from appliance.server.connection import Connection
 from appliance.server.limits import Limits
 from appliance.server.requests import Pending
 from appliance.server.server import Server
@@ -69,8 +67,6 @@ _log = logging.getLogger(__name__)
 
 TICK_MS = 50
 """How often leases and the ends of connections are looked at; the coarsest timer that the lease's margin allows for."""
-LOOK_AGAIN_MS = 500
-"""How often a new controller looks at the ports of brokers that it has not heard yet."""
 STORE_THREADS = 8
 STORE_QUEUE = 100
 PROBE_THREADS = 4
@@ -108,7 +104,7 @@ class Controller:
         self._background = LoopBackground(
             loop, threads=PROBE_THREADS, queue_limit=PROBE_QUEUE, timers=self._timers, name="probe"
         )
-        self._listener, self._security = controller_listener(config, self._background, self)
+        self._listener, self.security = controller_listener(config, self._background, self)
         self._store_threads = LoopBackground(
             loop, threads=STORE_THREADS, queue_limit=STORE_QUEUE, timers=self._timers, name="store"
         )
@@ -133,7 +129,7 @@ class Controller:
             self.clock,
             config.get("controller.takeover.ms"),
             self._claimed,
-            self._security,
+            self.security,
         )
         self._feed = MetadataFeed(self._background, self.clock, settings.controller_id)
         self._cleaner_threads = LoopBackground(
@@ -145,15 +141,11 @@ class Controller:
             self.clock,
             config.get("tiering.delete.delay.ms"),
             lambda: self.image,
-            self._decide,
+            self.decide,
         )
         self._unfencing: dict[tuple[int, int], list[tuple[BrokerLeaseRequest, Pending]]] = {}
         """Heartbeats of brokers (id, epoch) that are being unfenced: the last one, and those that were given up."""
-        self._heartbeats: dict[int, tuple[Connection, int]] = {}
-        """Connection and broker epoch of each broker's last heartbeat."""
-        self._looking_at: set[tuple[int, int]] = set()
-        """Brokers (id, epoch) whose listeners are being looked at."""
-        self._look_again_ms = 0
+        self._watch = BrokerWatch(self, self._liveness)
         self._health: tuple[MetadataImage, PartitionHealth] | None = None
         self._unclean_elections = 0
         self._before = MetadataImage()
@@ -204,7 +196,7 @@ class Controller:
         )
         self._pump.begin()
         self._unclean.took_over()
-        self._decide(lambda image: repair(image, self.rules))
+        self.decide(lambda image: repair(image, self.rules))
         self._cleaner.start()
         self._background.schedule(TICK_MS, self._tick)
         interval_ms = self.config.get("leader.imbalance.check.interval.seconds") * 1_000
@@ -232,7 +224,7 @@ class Controller:
     def link_to(self, address: tuple[str, int]) -> BrokerLink:
         """A connection to a broker, for who asks it something."""
         client_id = f"controller-{self._settings.controller_id}"
-        return BrokerLink(self._loop, self._background, address, client_id, CONNECT_TIMEOUT_MS, self._security)
+        return BrokerLink(self._loop, self._background, address, client_id, CONNECT_TIMEOUT_MS, self.security)
 
     def when_asked(self, parts: Iterable[Part], then: Callable[[], None]) -> None:
         """Call `then` when it is known how long the logs of partitions are that nobody leads."""
@@ -249,9 +241,9 @@ class Controller:
         answer = self._beat(request)
         if isinstance(answer, BrokerLeaseResponse):
             if not answer.error_code:
-                self._heartbeats[request.broker_id] = (pending.connection, request.broker_epoch)
+                self._watch.heard(request.broker_id, request.broker_epoch, pending.connection)
             return answer
-        self._heartbeats[request.broker_id] = (pending.connection, request.broker_epoch)
+        self._watch.heard(request.broker_id, request.broker_epoch, pending.connection)
         if isinstance(answer, Unfence):
             self._unfence(request, pending)
         else:
@@ -357,7 +349,7 @@ class Controller:
 
     # Commits
 
-    def _decide(self, operation: Operation) -> None:
+    def decide(self, operation: Operation) -> None:
         """Something that nobody asked for."""
         self._pump.submit(operation, lambda result: None, OWN_OPERATION_TIMEOUT_MS)
 
@@ -394,7 +386,7 @@ class Controller:
     def _send_leaders_home(self) -> None:
         interval_ms = self.config.get("leader.imbalance.check.interval.seconds") * 1_000
         self._background.schedule(interval_ms, self._send_leaders_home)
-        self._decide(lambda image: rebalance_leaders(image, self.rules))
+        self.decide(lambda image: rebalance_leaders(image, self.rules))
 
     def _tick(self) -> None:
         self._background.schedule(TICK_MS, self._tick)
@@ -402,60 +394,13 @@ class Controller:
         late = self._liveness.late(now_ms)
         if late:
             _log.warning("fencing silent brokers %s", [broker_id for broker_id, _ in late])
-            self._decide(lambda image: fence(late, image, self.rules))
+            self.decide(lambda image: fence(late, image, self.rules))
         self._pump.expire()
-        self._watch_connections()
-        self._watch_unheard(now_ms)
+        self._watch.tick(now_ms)
         self._tell_trouble()
 
-    def _watch_connections(self) -> None:
-        """Rule B6: when a heartbeat connection ends, a look at the port may show that the process is gone."""
-        for broker_id, (connection, broker_epoch) in list(self._heartbeats.items()):
-            if not connection.closed:
-                continue
-            del self._heartbeats[broker_id]
-            broker = self.image.brokers.get(broker_id)
-            if broker is not None and broker.broker_epoch == broker_epoch:
-                self._look_at(broker)
-
-    def _watch_unheard(self, now_ms: int) -> None:
-        """Rule B6 after a take-over: no connection of a broker ends here whose process died with the old controller."""
-        if now_ms < self._look_again_ms:
-            return
-        for broker_id in self._liveness.unheard():
-            self._look_again_ms = now_ms + LOOK_AGAIN_MS
-            self._look_at(self.image.brokers[broker_id])
-
     def registering(self, request: RegisterBrokerRequest) -> None:
-        """Rule B6: where another process than the registered one stands, or nobody, nobody has to wait for its lease.
-
-        A controller that has just taken over never saw the old process's heartbeats end.
-        """
-        broker = self.image.brokers.get(request.broker_id)
-        if broker is None or broker.fenced or broker.incarnation_id == request.incarnation_id:
-            return
-        if request.previous_broker_epoch != broker.broker_epoch:
-            self._look_at(broker)
-
-    def _look_at(self, broker: BrokerState) -> None:
-        named = (broker.broker_id, broker.broker_epoch)
-        if broker.dead or named in self._looking_at or not self.config.get("controller.fast.failover"):
-            return
-        self._looking_at.add(named)
-        timeout_ms = self.config.get("controller.reconnect.timeout.ms")
-        self._background.run(
-            partial(broker_is_gone, broker.host, broker.port, *named, timeout_ms, security=self._security),
-            partial(self._looked, named),
-        )
-
-    def _looked(self, broker: tuple[int, int], gone: bool | Exception) -> None:
-        self._looking_at.discard(broker)
-        if gone is not True:
-            return
-        dead = self._liveness.died(*broker)
-        if dead:
-            _log.warning("broker %d is gone: fencing it", broker[0])
-            self._decide(lambda image: fence(dead, image, self.rules, dead=True))
+        self._watch.registering(request)
 
     def _tell_trouble(self) -> None:
         trouble = self._log.trouble

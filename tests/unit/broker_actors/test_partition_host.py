@@ -14,7 +14,6 @@ from appliance.base.errors import ErrorCode
 from appliance.broker_actors import log_care
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.broker_actors.log_care import FLUSH_LOOK_INTERVAL_MS, LogCare, retain
-from appliance.broker_actors.log_opening import OPENED_AT_A_TIME, OPENERS
 from appliance.broker_actors.partition_host import PartitionHost
 from appliance.controller.delta import MetadataDelta
 from appliance.controller.image import MetadataImage
@@ -350,19 +349,6 @@ def test_a_topic_created_again_while_the_old_one_was_being_opened_is_opened_in_t
     assert world.partition().refusal() == ErrorCode.NONE
 
 
-def test_partitions_serve_while_others_are_still_being_opened(tmp_path: Path) -> None:
-    world = World(tmp_path, later=True)
-    world.create(OPENERS * OPENED_AT_A_TIME * 2)
-    assert len(world.background.waiting) == OPENERS, "no more jobs than helper threads for it"
-    work, done = world.background.waiting.pop(0)
-    done(work())
-    assert [hosted.refusal() for hosted in world.host] == [ErrorCode.NONE] * OPENED_AT_A_TIME
-    assert world.host.is_opening
-    world.background.do_work()
-    assert not world.host.is_opening
-    assert len(list(world.host)) == OPENERS * OPENED_AT_A_TIME * 2
-
-
 def test_many_logs_take_turns_to_be_asked_for_a_flush(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_care, "FLUSH_LOOKS_MIN", 10)
     care = LogCare(world.host, world.logs, world.config, world.clock, world.background)
@@ -394,20 +380,6 @@ def test_one_that_has_rolled_is_asked_at_once_however_many_there_are(
     assert {hosted.partition for hosted in world.host if hosted.log.recovery_point} == {17, 29}
     world.background.advance(FLUSH_LOOK_INTERVAL_MS)
     assert not care._rolled
-
-
-def test_a_log_of_a_later_topic_of_the_same_name_is_opened_when_the_first_ones_is_done(tmp_path: Path) -> None:
-    world = World(tmp_path, later=True)
-    world.create()
-    later = uuid.UUID(int=99)
-    world.commit(TopicDeleted(TOPIC_ID), TopicCreated("t", later), PartitionChanged(later, led_by(BROKER_ID, 0)))
-    assert len(world.background.waiting) == 1, "two at once would share a folder"
-    world.background.do_work()
-    log = world.partition().log
-    assert log.topic_id == later and world.logs.logs[log.topic_partition] is log
-    assert append(world.partition()) == []
-    world.host.end_of_tick()
-    assert (log.directory / f"{0:020d}.log").stat().st_size > 0
 
 
 def test_logs_that_no_topic_owns_are_put_away(tmp_path: Path) -> None:
