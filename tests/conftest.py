@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.kafka_peer import KafkaPeer
+from tests.support.second_try import try_again
 
 # With several workers a group of tests stays on one of them, so that what costs much to start is started once. Other
 # tests are grouped by file, unless a file says `xdist_group` itself. Groups start in the order of this list, the long
@@ -93,6 +94,11 @@ def pytest_make_collect_report() -> Iterator[None]:
     report: pytest.CollectReport = yield
     _refuse_skip(report)
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    try_again(terminalreporter)
 
 
 @pytest.hookimpl(trylast=True)

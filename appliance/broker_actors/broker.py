@@ -410,6 +410,7 @@ class Broker:
 
     def close(self) -> None:
         """After the loop has ended: connections, logs and threads."""
+        self.partitions.write_all_now()
         if self._exporter is not None:
             self._exporter.close()
         self._care.close()

@@ -198,6 +198,11 @@ class PartitionHost:
         if hosted.is_leader:
             _log.warning("%r: another broker knows of leader epoch %d; not served any more", hosted, leader_epoch)
 
+    def write_all_now(self) -> None:
+        """At the end: what the loop's last turn has staged is written by no tick any more."""
+        for hosted in list(self):
+            self.write_now(hosted)
+
     def write_now(self, hosted: HostedPartition) -> None:
         """Write one partition's staged batches before the tick ends; its place on the list then means nothing."""
         if hosted.dirty:

@@ -17,6 +17,7 @@ from appliance.records.batch import HEADER_BYTES
 from appliance.records.builder import build_batch, encode_record, encode_varint
 from appliance.records.compression import compress
 from tests.support.kafka_peer import KafkaPeer
+from tests.support.replicated import until
 from tests.support.requests import list_offset, new_topic, produce
 
 pytestmark = pytest.mark.java
@@ -208,11 +209,10 @@ class Answer(NamedTuple):
 
 def answer_of(connection: Connection, case: Case) -> Answer:
     topic = new_topic(connection, configs=case.configs, name=f"checks-{time.time_ns()}")
+    # What no look at the topic refuses is refused also while its leader has not heard of it.
+    until(lambda: not list_offset(connection, topic, -1, version=7).error_code, f"{topic.name} to be led")
     records = case.records()
-    while True:
-        answer = produce(connection, topic, None if records is None else bytes(records), version=case.version)
-        if answer.error_code not in (3, 6):  # the leader has not heard of the topic
-            break
+    answer = produce(connection, topic, None if records is None else bytes(records), version=case.version)
     indexes = [error.batch_index for error in answer.record_errors]
     return Answer(answer.error_code, answer.base_offset, indexes, list_offset(connection, topic, -1, version=7).offset)
 

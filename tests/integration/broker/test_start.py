@@ -10,9 +10,12 @@ import pytest
 
 from appliance.base.errors import UserError
 from appliance.base.processes import ProcessHandle
-from appliance.broker_actors.broker import run_broker
+from appliance.broker_actors.broker import Broker, run_broker
 from appliance.client.connection import Connection
+from appliance.records.batch import parse_header
+from appliance.records.builder import build_batch
 from tests.support.broker import RunningCluster, running_cluster
+from tests.support.replicated import until
 from tests.support.requests import batch_of, list_offset, new_topic, produce
 
 NOT_USABLE = 3
@@ -93,3 +96,28 @@ def test_after_an_orderly_end_the_next_start_goes_on_where_it_ended(tmp_path: Pa
                 if list_offset(connection, topic, -1).offset == 3:
                     break
             assert produce(connection, topic, batch_of(b"x")).base_offset == 3
+
+
+def test_what_the_last_turn_of_the_loop_has_staged_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = Broker._end
+
+    def stage_and_end(broker: Broker) -> None:
+        # As from a leader whose answer is read in the turn in which the loop is told to stop.
+        for hosted in broker.partitions:
+            if hosted.log.topic_partition.topic == topic.name:
+                batch = memoryview(bytearray(build_batch([(1, None, b"last", ())], base_offset=1)))
+                hosted.append_replicated(batch, parse_header(batch), 1)
+        end(broker)
+
+    monkeypatch.setattr(Broker, "_end", stage_and_end)
+    with running_cluster(tmp_path) as cluster:
+        port = cluster.brokers[1].port
+        with Connection("127.0.0.1", port, timeout_ms=10_000) as connection:
+            topic = new_topic(connection)
+            assert produce(connection, topic, batch_of(b"x")).base_offset == 0
+        cluster.brokers[1].stop()
+        monkeypatch.undo()
+        assert (cluster.data_dir(1) / ".kafka_cleanshutdown").exists()
+        cluster.start_broker(1, port).wait_until_ready()
+        with Connection("127.0.0.1", port, timeout_ms=10_000) as connection:
+            until(lambda: list_offset(connection, topic, -1).offset == 2, "both records")
