@@ -11,9 +11,21 @@ from pathlib import Path
 import pytest
 
 from tests.support.compat import AGAINST_KAFKA, Server, running_server
-from tests.support.compat_table import RESULTS_VARIABLE
+from tests.support.compat_table import PART_VARIABLE, RESULTS_VARIABLE, is_in_part
 
 _outcomes: dict[str, str] = {}
+_tests: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before pytest looks at names and marks: all that there is, and of it the part that is asked for."""
+    _tests.extend(item.nodeid for item in items)
+    part = os.environ.get(PART_VARIABLE, "")
+    left_out = [item for number, item in enumerate(items) if not is_in_part(number, part)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for number, item in enumerate(items) if is_in_part(number, part)]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -26,7 +38,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish() -> None:
     path = os.environ.get(RESULTS_VARIABLE)
     if path:
-        Path(path).write_text(json.dumps(_outcomes, indent=1))
+        Path(path).write_text(json.dumps({"outcomes": _outcomes, "tests": _tests}, indent=1))
 
 
 @pytest.fixture(scope="session")

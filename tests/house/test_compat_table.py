@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.support.compat_table import BEGIN, CLIENTS, END, SUITES, by_client, row, with_rows
+from tests.support.compat_table import (
+    BEGIN,
+    CLIENTS,
+    END,
+    SUITES,
+    by_client,
+    is_in_part,
+    kept_with,
+    row,
+    row_of,
+    with_rows,
+)
 
 
 def test_every_suite_is_known_and_tells_its_clients_version() -> None:
@@ -32,3 +43,21 @@ def test_lines_of_clients_that_did_not_run_stay() -> None:
 def test_tests_belong_to_the_suite_in_whose_folder_they_are() -> None:
     outcomes = {"tests/compat/kcat/test_kcat.py::one": "passed", "tests/compat/test_not_yet.py::two": "passed"}
     assert by_client(outcomes) == {"kcat": {"tests/compat/kcat/test_kcat.py::one": "passed"}}
+
+
+def test_parts_of_a_suite_have_every_test_once() -> None:
+    parts = [[number for number in range(10) if is_in_part(number, f"{which}/3")] for which in (1, 2, 3)]
+    assert sorted(number for part in parts for number in part) == list(range(10))
+    assert parts[0][:2] == [0, 3] and is_in_part(7, "")
+
+
+def test_a_row_is_written_once_each_test_has_run_on_both_sides_and_is_as_old_as_the_oldest() -> None:
+    tests = ["a::one", "a::two"]
+    ours = kept_with({}, {"a::one": "passed"}, tests, "2026-02-02, b")
+    theirs = kept_with({"a::gone": ("passed", "2026-01-01, a")}, dict.fromkeys(tests, "passed"), tests, "2026-02-01, a")
+    assert theirs.keys() == set(tests), "what is no test any more is forgotten"
+    assert row_of("kcat", ours, theirs, tests, "1") is None
+    ours = kept_with(ours, {"a::two": "failed"}, tests, "2026-02-03, c")
+    line = row_of("kcat", ours, theirs, tests, "1")
+    assert line is not None
+    assert line.split(" | ")[2:] == ["1 of 2", "2 of 2", "0", "`two`", "2026-02-01, a |"]

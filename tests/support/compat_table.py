@@ -2,7 +2,12 @@
 
     python -m tests.support.compat_table                  every suite, on both sides
     python -m tests.support.compat_table kafkajs sarama   these suites; the others' rows stay as they are
-    python -m tests.support.compat_table --only ours      no Apache Kafka; the table stays as it is
+    python -m tests.support.compat_table --only ours      on one side; what the other side passed last stays
+    python -m tests.support.compat_table connect --part 1/3   every third test, from the first
+    python -m tests.support.compat_table java -k quotas   tests with such names, as pytest takes it
+
+What each test came to last, on each side and in which state of the sources, is kept in `.cache/compat/`. So a suite
+may run in pieces; its row is written once each of its tests has run on both sides, and is as old as the oldest of them.
 
 It ends with 1 when a test fails here, or passes there and is not passed here.
 """
@@ -23,6 +28,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.support.kafka_jars import KAFKA_VERSION
+from tests.support.kafka_peer import die_with_parent
 from tests.support.repo import REPO
 
 SUITES = REPO / "tests" / "compat"
@@ -34,11 +40,15 @@ HEAD = (
     "| --- | --- | --- | --- | --- | --- | --- |\n"
 )
 SIDES = {"ours": "appliance", "kafka": "kafka"}
+KEPT = REPO / ".cache" / "compat"
 RESULTS_VARIABLE = "COMPAT_RESULTS"
-"""Names the file into which tests/compat/conftest.py writes the outcome of each test."""
+"""Names the file into which tests/compat/conftest.py writes what there is to be run, and the outcome of each test."""
+PART_VARIABLE = "COMPAT_PART"
 
 Outcomes = Mapping[str, str]
 """`passed`, `failed` or `skipped` by a test's id."""
+KeptOutcomes = dict[str, tuple[str, str]]
+"""Outcome, and day and commit, by a test's id."""
 
 
 @dataclass(frozen=True)
@@ -129,14 +139,50 @@ def by_client(outcomes: Outcomes) -> dict[str, dict[str, str]]:
     return sorted_out
 
 
-def run_suites(side: str, clients: list[str]) -> tuple[int, dict[str, dict[str, str]]]:
+def run_suites(side: str, clients: list[str], part: str, keyword: str) -> tuple[int, Outcomes, list[str]]:
+    """Exit code, outcomes, and the ids of all tests of these suites, run or not."""
     paths = [str(SUITES / client) for client in clients] or [str(SUITES)]
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder, "results.json")
-        environment = {**os.environ, "COMPAT_SERVER": SIDES[side], RESULTS_VARIABLE: str(results)}
-        command = [sys.executable, "-m", "pytest", *paths]
-        code = subprocess.run(command, cwd=REPO, env=environment, check=False).returncode
-        return code, by_client(json.loads(results.read_text()) if results.exists() else {})
+        told = {"COMPAT_SERVER": SIDES[side], RESULTS_VARIABLE: str(results), PART_VARIABLE: part}
+        command = [sys.executable, "-m", "pytest", "--durations=8", *(["-k", keyword] if keyword else []), *paths]
+        environment = {**os.environ, **told}
+        code = subprocess.run(command, cwd=REPO, env=environment, check=False, preexec_fn=die_with_parent).returncode
+        found = json.loads(results.read_text()) if results.exists() else {"outcomes": {}, "tests": []}
+        return code, found["outcomes"], found["tests"]
+
+
+def is_in_part(number: int, part: str) -> bool:
+    """Whether a suite's test with this number belongs to a part such as `1/3`; every test to none."""
+    if not part:
+        return True
+    which, of = map(int, part.split("/"))
+    return number % of == which - 1
+
+
+def kept_with(kept: KeptOutcomes, outcomes: Outcomes, tests: list[str], as_of: str) -> KeptOutcomes:
+    """What is known after a run. A test that there is no more is forgotten."""
+    known = {**kept, **{test: (outcome, as_of) for test, outcome in outcomes.items()}}
+    return {test: known[test] for test in tests if test in known}
+
+
+def row_of(client: str, ours: KeptOutcomes, theirs: KeptOutcomes, tests: list[str], client_version: str) -> str | None:
+    """The line of a client; None while a test has not run on both sides."""
+    if not tests or any(test not in side for side in (ours, theirs) for test in tests):
+        return None
+    as_of = min((side[test][1] for side in (ours, theirs) for test in tests), key=lambda told: told.partition(",")[0])
+    outcomes = ({test: side[test][0] for test in tests} for side in (ours, theirs))
+    return row(client, *outcomes, as_of, client_version)
+
+
+def _kept(client: str, side: str) -> KeptOutcomes:
+    path = KEPT / f"{client}.{side}.json"
+    return {test: tuple(told) for test, told in json.loads(path.read_text()).items()} if path.exists() else {}
+
+
+def _keep(client: str, side: str, kept: KeptOutcomes) -> None:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (KEPT / f"{client}.{side}.json").write_text(json.dumps(kept, indent=1))
 
 
 def differences_written_down() -> int:
@@ -154,24 +200,34 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help=", ".join(CLIENTS))
     parser.add_argument("--only", choices=SIDES)
+    parser.add_argument("--part", default="", metavar="N/OF", help="every OF-th test of a suite, from its N-th")
+    parser.add_argument("-k", dest="keyword", default="", help="tests with such names")
     given = parser.parse_args(arguments)
     if not CLIENTS.keys() >= set(given.clients):
         parser.error(f"clients are {', '.join(CLIENTS)}")
-    code, ours = run_suites("ours", given.clients) if given.only != "kafka" else (0, {})
-    _, theirs = run_suites("kafka", given.clients) if given.only != "ours" else (0, {})
-    if given.only:
-        return code
-    as_of = _as_of()
-    rows = {
-        client: row(client, ours.get(client, {}), theirs[client], as_of, CLIENTS[client].version(SUITES / client))
-        for client in theirs
-    }
+    codes, as_of = [], _as_of()
+    tests: dict[str, list[str]] = {}
+    for side in [given.only] if given.only else SIDES:
+        code, outcomes, all_tests = run_suites(side, given.clients, given.part, given.keyword)
+        codes.append(code if side == "ours" else 0)
+        tests = {client: list(found) for client, found in by_client(dict.fromkeys(all_tests, "")).items()}
+        for client, found in tests.items():
+            _keep(client, side, kept_with(_kept(client, side), outcomes, found, as_of))
+    rows: dict[str, str] = {}
+    missing: list[str] = []
+    for client, found in tests.items():
+        ours, theirs = _kept(client, "ours"), _kept(client, "kafka")
+        line = row_of(client, ours, theirs, found, CLIENTS[client].version(SUITES / client))
+        if line is None:
+            print(f"{client}: {sum(test in ours for test in found)} tests have run here, "
+                  f"{sum(test in theirs for test in found)} on Apache Kafka, there are {len(found)}")  # fmt: skip
+            continue
+        rows[client] = line
+        missing += [test for test in found if theirs[test][0] == "passed" and ours[test][0] == "failed"]
     DOCUMENT.write_text(with_rows(DOCUMENT.read_text(), rows))
     print("\n".join(rows.values()))
     print(f"{differences_written_down()} differences are written down in {DIFFERENCES.relative_to(REPO)}")
-    missing = [test for client in theirs for test, outcome in theirs[client].items() if outcome == "passed"
-               and ours.get(client, {}).get(test) != "passed"]  # fmt: skip
-    return code or (1 if missing else 0)
+    return next(filter(None, codes), 0) or (1 if missing else 0)
 
 
 if __name__ == "__main__":
