@@ -39,7 +39,8 @@ public final class Streams {
         });
         CountDownLatch ended = new CountDownLatch(1);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-            streams.close(Duration.ofSeconds(30));
+            // The state listener may hear of the last state after close has returned, when the process is gone.
+            System.out.println("{\"closed\": " + streams.close(Duration.ofSeconds(30)) + "}");
             ended.countDown();
         }));
         streams.start();

@@ -54,7 +54,7 @@ def total(server: Server, topic: str) -> int:
 
 def end_well(program: RunningProgram) -> None:
     program.stop()
-    assert program.of("state")[-1] == "NOT_RUNNING" and not program.of("failed"), program.text
+    assert program.of("closed") == [True] and not program.of("failed"), program.text
 
 
 def words_are_counted_exactly(server: Server, start: Start, state: Path, group_id: str, **options: object) -> None:
