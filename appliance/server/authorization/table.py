@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from appliance.authorizer.bindings import Operation
 from appliance.base.errors import ErrorCode
@@ -31,6 +31,7 @@ from appliance.server.handlers import topics as topic_handlers
 from appliance.server.handlers import transactions as transaction_handlers
 from appliance.server.requests import Pending, Request
 from appliance.wire.api import APIS, ApiKey
+from appliance.wire.messages.delete_groups import DeleteGroupsRequest
 from appliance.wire.messages.internal_import import IMPORT_RECORDS
 from appliance.wire.messages.internal_metadata import CONTROLLER_STATUS
 from appliance.wire.messages.internal_status import BROKER_STATUS
@@ -61,6 +62,13 @@ def _describe_consumer_groups(broker: Broker, request: Request, access: Access) 
     return _EACH_CONSUMER_GROUP(broker, request, access)
 
 
+def _delete_groups(broker: Broker, request: Request, access: Access) -> Struct | ErrorCode | None:
+    """A group that is named twice has one row in the answer, as it has where nothing is denied."""
+    body = cast(DeleteGroupsRequest, request.body)
+    body.groups_names = list(dict.fromkeys(body.groups_names))
+    return _EACH_DELETED_GROUP(broker, request, access)
+
+
 def _describe_transactions(broker: Broker, request: Request, access: Access) -> Struct | ErrorCode | None:
     amend(request, lambda response: transactions.hide_topics(access, response))
     return _EACH_TRANSACTION(broker, request, access)
@@ -70,6 +78,7 @@ _EACH_GROUP = needs_for_each("groups", "groups", group_handlers.describe_failed,
 _EACH_CONSUMER_GROUP = needs_for_each(
     "group_ids", "groups", groups.consumer_describe_failed, DESCRIBE, GROUP, _itself, text=True
 )
+_EACH_DELETED_GROUP = needs_for_each("groups_names", "results", group_handlers.delete_failed, DELETE, GROUP, _itself)
 _EACH_TRANSACTION = needs_for_each(
     "transactional_ids",
     "transaction_states",
@@ -135,9 +144,7 @@ RULES: Mapping[int, Rule] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_consumer_groups,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: groups.list_groups,
-    ApiKey.DELETE_GROUPS: needs_for_each(
-        "groups_names", "results", group_handlers.delete_failed, DELETE, GROUP, _itself
-    ),
+    ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.OFFSET_COMMIT: groups.commit,
     ApiKey.OFFSET_FETCH: groups.fetch_offsets,
     ApiKey.OFFSET_DELETE: groups.delete_offsets,

@@ -14,6 +14,7 @@ from appliance.wire.api import ApiKey
 from appliance.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from appliance.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from appliance.wire.messages.describe_acls import DescribeAclsRequest
+from tests.support.compat import wait_until
 from tests.support.differential.sides import ANSWER_TIMEOUT_MS, SERVERS, Case, Side
 from tests.support.secured import HOST, secured_server
 
@@ -143,6 +144,7 @@ def some(side: Side) -> None:
             acl(GROUP, topic, READ, side.named("u")),
         ],
     )
+    wait_until(lambda: side.set_up(_filter(DescribeAclsRequest, principal=f"User:{side.named('u')}")).resources)
 
 
 def _filter(cls: Any, **fields: Any) -> Any:
