@@ -49,6 +49,23 @@ def owned(topic: CreatedTopic | uuid.UUID, *partitions: int) -> list[TopicPartit
     return [TopicPartitions(topic_id=topic_id, partitions=list(partitions))]
 
 
+def ready(side: Side, group: str, topic: CreatedTopic) -> None:
+    """The group's coordinator is there and has heard of the topic: else it assigns nothing, an epoch later all.
+
+    Of the group itself nothing is left.
+    """
+    side.find_coordinator(group)
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        answer = side.set_up(first(group, "probe", topic.name))
+        side.set_up(beat(group, "probe", -1))
+        side.set_up(DeleteGroupsRequest(groups_names=[group]))
+        if answer.assignment is not None and answer.assignment.topic_partitions:
+            return
+        assert time.monotonic() < deadline, (side.name, answer)
+        time.sleep(0.05)
+
+
 def until_epoch(side: Side, group: str, member: str, epoch: int, wanted: int, **said: Any) -> Any:
     """Heartbeats of a member until its epoch is the wanted one: targets follow each other at an interval."""
     deadline = time.monotonic() + PATIENCE_S
@@ -69,7 +86,7 @@ def describe(side: Side, label: str, *groups: str) -> None:
 def consumer_group_joins(side: Side) -> None:
     topic = side.new_topic(partitions=3)
     group = side.named("g")
-    side.find_coordinator(group)
+    ready(side, group, topic)
     side.ask("unknown group", beat(group, "m1", 1))
     side.ask("unknown group left", beat(group, "m1", -1))
     side.ask("joins", first(group, "m1", topic.name))
@@ -97,7 +114,7 @@ def consumer_group_joins(side: Side) -> None:
 def consumer_group_bad_requests(side: Side) -> None:
     topic = side.new_topic()
     group = side.named("g")
-    side.find_coordinator(group)
+    ready(side, group, topic)
     for label, request in {
         "no group": first("", "m1", topic.name),
         "no member stays": beat(group, "", 1),
@@ -124,7 +141,7 @@ def consumer_group_bad_requests(side: Side) -> None:
 def consumer_group_hands_over(side: Side) -> None:
     topic = side.new_topic(partitions=4)
     group = side.named("g")
-    side.find_coordinator(group)
+    ready(side, group, topic)
     side.ask("first", first(group, "m1", topic.name))
     time.sleep(INTERVAL_S)
     side.ask("second", first(group, "m2", topic.name))
@@ -145,7 +162,7 @@ def consumer_group_hands_over(side: Side) -> None:
 def consumer_group_static_members(side: Side) -> None:
     topic = side.new_topic(partitions=2)
     group = side.named("g")
-    side.find_coordinator(group)
+    ready(side, group, topic)
     side.ask("joins", first(group, "m1", topic.name, instance_id="i1"))
     side.ask("in use", first(group, "m2", topic.name, instance_id="i1"))
     side.ask("in use by itself", first(group, "m1", topic.name, instance_id="i1"))
@@ -165,9 +182,9 @@ def consumer_group_static_members(side: Side) -> None:
 
 @case(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(1, 2))
 def consumer_group_regular_expressions(side: Side) -> None:
-    side.new_topic("topic.a", partitions=2)
+    topic = side.new_topic("topic.a", partitions=2)
     group = side.named("g")
-    side.find_coordinator(group)
+    ready(side, group, topic)
     side.ask(
         "joins", first(group, "m1", subscribed_topic_names=None, subscribed_topic_regex=side.named(r"topic\.[ab]"))
     )
@@ -179,7 +196,7 @@ def consumer_group_regular_expressions(side: Side) -> None:
 def consumer_group_described(side: Side) -> None:
     topic = side.new_topic(partitions=2)
     group, classic = side.named("g"), side.named("classic")
-    side.find_coordinator(group)
+    ready(side, group, topic)
     side.set_up(first(group, "m1", topic.name, rack_id="r1", server_assignor="range", instance_id="i1"))
     side.set_up(classic_join(classic, group_instance_id="i1"))
     side.ask("one", ConsumerGroupDescribeRequest(group_ids=[group]))
@@ -196,7 +213,7 @@ def consumer_group_described(side: Side) -> None:
 def consumer_group_offsets(side: Side) -> None:
     topic = side.new_topic(partitions=2)
     group = side.named("g")
-    side.find_coordinator(group)
+    ready(side, group, topic)
 
     def commit(label: str, member: str, epoch: int) -> None:
         rows = [OffsetCommitRequestPartition(partition_index=0, committed_offset=5)]
@@ -234,7 +251,7 @@ def consumer_group_offsets(side: Side) -> None:
 def classic_member_in_a_consumer_group(side: Side) -> None:
     topic = side.new_topic("t", partitions=2)
     group = side.named("g")
-    side.find_coordinator(group)
+    ready(side, group, topic)
     side.set_up(first(group, "m1", topic.name))
     name = topic.name.encode()
     subscription = b"\0\1\0\0\0\1" + len(name).to_bytes(2, "big") + name + b"\xff\xff\xff\xff\0\0\0\0"
