@@ -138,6 +138,15 @@ class BrokerConfig:
         return BrokerConfig(self.properties, dynamic, dynamic_defaults)
 
 
+def connections_per_host(config: BrokerConfig) -> dict[str, int]:
+    """`max.connections.per.ip.overrides` by host."""
+    overrides: dict[str, int] = {}
+    for entry in filter(None, map(str.strip, config.get("max.connections.per.ip.overrides").split(","))):
+        host, _, most = entry.rpartition(":")
+        overrides[host.strip()] = int(most)
+    return overrides
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """The effective configs of one topic. Attributes are the keys with underscores."""

@@ -28,6 +28,15 @@ _SYSTEM_BUFFERS = "the operating system sizes the buffer"
 _ONE_CHECKPOINT = "written together with the high watermarks, by `replica.high.watermark.checkpoint.interval.ms`"
 _NO_REPLICATION = "partitions have one replica for now"
 
+
+def _connections_per_host(value: object) -> str | None:
+    for entry in filter(None, map(str.strip, str(value or "").split(","))):
+        host, _, count = entry.rpartition(":")
+        if not host.strip() or not count.strip().isdecimal() or int(count) > MAX_INT:
+            return f"{entry!r} is no host:count"
+    return None
+
+
 # Brokers, listeners and their limits.
 _SERVER = (
     row("broker.id", INT, -1, "The broker's id.", importance=HIGH, no_effect="broker ids are 1 … N of `--brokers N`"),
@@ -70,8 +79,31 @@ _SERVER = (
         "controller.quorum.voters", LIST, (), "Ids and addresses of the voters.", importance=HIGH, no_effect=_NO_QUORUM
     ),
     row("connections.max.idle.ms", LONG, 600_000, "A connection without a request for this long is closed."),
-    row("max.connections", INT, MAX_INT, "How many connections a broker holds; more are closed at once.", low=0),
-    row("max.connections.per.ip", INT, MAX_INT, "How many connections a broker holds from one address.", low=0),
+    row("max.connections", INT, MAX_INT, "How many connections a broker holds; more wait.", low=0, dynamic=True),
+    row(
+        "max.connections.per.ip",
+        INT,
+        MAX_INT,
+        "How many connections a broker holds from one address; more are closed at once.",
+        low=0,
+        dynamic=True,
+    ),
+    row(
+        "max.connections.per.ip.overrides",
+        STRING,
+        "",
+        "The same for single addresses or hosts: `host1:100,10.0.0.7:200`.",
+        check=_connections_per_host,
+        dynamic=True,
+    ),
+    row(
+        "max.connection.creation.rate",
+        INT,
+        MAX_INT,
+        "How many connections a broker lets in per second; more wait.",
+        low=0,
+        dynamic=True,
+    ),
     row(
         "max.incremental.fetch.session.cache.slots",
         INT,

@@ -24,6 +24,7 @@ from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.broker_actors.access_settings import access_control_of, warn_of_locked_doors
 from appliance.broker_actors.broker_listeners import BrokerListeners
 from appliance.broker_actors.broker_metrics import LoopLag, numbers_of
+from appliance.broker_actors.connection_settings import ConnectionSettings
 from appliance.broker_actors.controller_channel import BrokerIdentity, ControllerChannel
 from appliance.broker_actors.event_loop import new_event_loop
 from appliance.broker_actors.group_backup import GroupBackup
@@ -148,6 +149,8 @@ class Broker:
         self.listeners = BrokerListeners(config, settings, self.background, self)
         if self.access_control is not None:
             warn_of_locked_doors(self.access_control, self.listeners.security)
+        self._connection_settings = ConnectionSettings(self.server, self.listeners.listeners, self.background)
+        self._connection_settings.config_changed(config)
         self.controller: ControllerChannel
         self.internal_topics = InternalTopics(self)
         self.groups = GroupCoordinatorHost(self, self.randomness)
@@ -156,6 +159,7 @@ class Broker:
         # Uploads hold their threads for many seconds: they have threads of their own.
         self._tiering_threads = LoopBackground(
             loop,
+        self.on_image(self._connection_settings.image_changed)
             threads=config.get("tiering.upload.max.in.flight") + REQUEST_THREADS,
             queue_limit=queue_limit,
             timers=self.timers,
@@ -356,6 +360,7 @@ class Broker:
 
     def _opened(self) -> None:
         self._tell()
+        self._connection_settings.config_changed(self.config)
 
     def _tell(self) -> None:
         if self._taken is not None and not self.partitions.is_opening:
@@ -453,8 +458,6 @@ def limits_of(config: BrokerConfig) -> Limits:
     """The limits of a broker's listeners."""
     return Limits(
         max_frame_bytes=config.get("socket.request.max.bytes"),
-        max_connections=config.get("max.connections"),
-        max_connections_per_ip=config.get("max.connections.per.ip"),
         connections_max_idle_ms=config.get("connections.max.idle.ms"),
         failed_authentication_delay_ms=config.get("connection.failed.authentication.delay.ms"),
         max_in_flight=config.get("connection.max.in.flight.requests"),

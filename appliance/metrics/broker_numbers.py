@@ -78,6 +78,12 @@ class BrokerNumbers:
     connections: int = 0
     connections_accepted: int = 0
     connections_refused: int = 0
+    connections_throttled: int = 0
+    """Above the rate of their address: closed after a while."""
+    connections_delayed: int = 0
+    """Let in, but had to wait at the door."""
+    connections_delayed_seconds: float = 0.0
+    connections_at_the_door: int = 0
     connections_closed_for_cause: int = 0
     bytes_received: int = 0
     bytes_sent: int = 0

@@ -53,12 +53,36 @@ class BrokerCollector(Collector):
                 "Connections whose request waits until queued.max.request.bytes has room.",
                 numbers.connections_starved,
             ),
+            (
+                "appliance_connections_at_the_door",
+                "Connections that wait to be let in, or to be closed.",
+                numbers.connections_at_the_door,
+            ),
             ("appliance_broker_lease", "1 while the broker may serve what it leads.", int(numbers.has_lease)),
         ):
             yield GaugeMetricFamily(name, text, value)
         for name, text, value in (
             ("appliance_connections_accepted", "Accepted connections.", numbers.connections_accepted),
-            ("appliance_connections_refused", "Connections beyond a limit.", numbers.connections_refused),
+            (
+                "appliance_connections_refused",
+                "Beyond max.connections.per.ip.",
+                numbers.connections_refused,
+            ),
+            (
+                "appliance_connections_throttled",
+                "Connections beyond the rate of their address, which are never let in.",
+                numbers.connections_throttled,
+            ),
+            (
+                "appliance_connections_delayed",
+                "Connections that had to wait for max.connections or max.connection.creation.rate.",
+                numbers.connections_delayed,
+            ),
+            (
+                "appliance_connections_delayed_seconds",
+                "How long these had to wait, in all.",
+                numbers.connections_delayed_seconds,
+            ),
             (
                 "appliance_connections_closed_for_cause",
                 "Connections that broke the protocol or the network lost.",

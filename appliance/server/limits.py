@@ -11,10 +11,6 @@ class Limits:
 
     max_frame_bytes: int = 104_857_600
     """`socket.request.max.bytes`: a larger frame ends its connection before anything is allocated for it."""
-    max_connections: int = 2_147_483_647
-    """`max.connections`: more are closed as soon as they are accepted."""
-    max_connections_per_ip: int = 2_147_483_647
-    """`max.connections.per.ip`."""
     connections_max_idle_ms: int = 600_000
     """`connections.max.idle.ms`."""
     failed_authentication_delay_ms: int = 100

@@ -1,4 +1,4 @@
-"""A listening socket: accepts connections up to the limits and hands them to the server."""
+"""A listening socket: accepts connections and takes them to the server's door."""
 
 from __future__ import annotations
 
@@ -62,36 +62,40 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
         self._accepting = False
         self._closed = False
-        self._resume()
+        self.resume()
 
     def close(self) -> None:
         self._closed = True
-        self._pause()
+        self.pause()
         self._socket.close()
+        self._server.admission.listener_closed(self)
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """Accept nothing until `resume`; who comes meanwhile waits in the kernel."""
         if self._accepting:
             self._accepting = False
             self._server.loop.remove_reader(self._socket.fileno())
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         if not self._accepting and not self._closed:
             self._accepting = True
             self._server.loop.add_reader(self._socket.fileno(), self._on_readable)
 
     def _on_readable(self) -> None:
         for _ in range(self._server.limits.accepts_per_event):
+            if not self._accepting:
+                return
             try:
                 accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 _log.warning("accepting rests for %d ms: %s", _PAUSE_MS, error)
-                self._pause()
-                self._server.background.schedule(_PAUSE_MS, self._resume)
+                self.pause()
+                self._server.background.schedule(_PAUSE_MS, self.resume)
                 return
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._server.limits.send_buffer_bytes >= 0:
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._server.limits.send_buffer_bytes)
-            self._server.accepted(accepted, str(address[0]), int(address[1]), self.profile)
+            self._server.admission.came(self, accepted, str(address[0]), int(address[1]))

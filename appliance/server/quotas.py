@@ -23,6 +23,7 @@ from appliance.quotas.rates import Rate, TokenBucket
 from appliance.quotas.table import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
+    IP,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     Entity,
@@ -77,6 +78,7 @@ class ClientQuotas:
         self._window_ms = config.get("quota.window.size.seconds") * 1_000
         self._mutation_windows = config.get("controller.quota.window.num")
         self._mutation_window_ms = config.get("controller.quota.window.size.seconds") * 1_000
+        self._seen: Mapping[Entity, Mapping[str, float]] = {}
         self._quotas: Mapping[Entity, Mapping[str, float]] = {}
         self._clients: dict[tuple[str, bytes], ClientLimits | None] = {}
         self._rates: dict[tuple[str, tuple[str, str, str]], Rate] = {}
@@ -93,9 +95,11 @@ class ClientQuotas:
 
     def image_changed(self, image: MetadataImage) -> None:
         """Other limits may be set."""
-        if image.client_quotas is self._quotas:
+        if image.client_quotas is self._seen:
             return
-        self._quotas = image.client_quotas
+        self._seen = image.client_quotas
+        # Those of addresses are asked at the door.
+        self._quotas = {whom: values for whom, values in self._seen.items() if whom[0][0] != IP}
         self._clients.clear()
         dispatcher = self._dispatcher
         if dispatcher is None:

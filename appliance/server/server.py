@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from appliance.base.clock import Clock, SystemClock
 from appliance.metrics.latency_buckets import LatencyBuckets
+from appliance.quotas.connections import ConnectionLimits
+from appliance.server.admission import Admission
 from appliance.server.authentication import SaslGate
 from appliance.server.background import LoopBackground
 from appliance.server.connection import Connection
@@ -46,6 +48,7 @@ class Server:
         *,
         context: Any = None,
         clock: Clock | None = None,
+        connection_limits: ConnectionLimits | None = None,
     ) -> None:
         self.loop = loop
         self.limits = limits
@@ -70,7 +73,8 @@ class Server:
         """Produce requests that took the short way past the dispatcher."""
         self.fast_fetches = 0
         self.connections_accepted = 0
-        self.connections_refused = 0
+        self.admission = Admission(self, connection_limits or ConnectionLimits())
+        """Who is let in when."""
         self.closed_for_cause = 0
         self.bytes_in = 0
         """From connections that have ended; the others count for themselves."""
@@ -83,7 +87,6 @@ class Server:
         """Set where there is an authorizer."""
         self._tick_hooks: list[Callable[[], None]] = []
         self._listeners: list[Listener] = []
-        self._by_ip: dict[str, int] = {}
         self._closed = False
         self._feeding = False
         self._sweep_timer = background.schedule(_SWEEP_INTERVAL_MS, self._sweep)
@@ -121,6 +124,7 @@ class Server:
         self._closed = True
         self._sweep_timer.cancel()
         self.stop_listening()
+        self.admission.close()
         for connection in list(self.connections):
             connection.close()
 
@@ -129,14 +133,8 @@ class Server:
             listener.close()
         self._listeners.clear()
 
-    def accepted(self, sock: socket.socket, host: str, port: int, profile: ListenerProfile = DEFAULT_LISTENER) -> None:
-        """Take over a connection from a listener, unless a limit is reached."""
-        of_host = self._by_ip.get(host, 0)
-        if len(self.connections) >= self.limits.max_connections or of_host >= self.limits.max_connections_per_ip:
-            self.connections_refused += 1
-            _log.info("connection from %s:%d refused: max.connections or max.connections.per.ip reached", host, port)
-            sock.close()
-            return
+    def let_in(self, sock: socket.socket, host: str, port: int, profile: ListenerProfile = DEFAULT_LISTENER) -> bool:
+        """Take over a connection that a listener has accepted; false if it ended meanwhile."""
         self.now_ms = self.clock.now_ms()
         peer = f"{host}:{port}"
         if profile.tls is not None:
@@ -145,15 +143,15 @@ class Server:
             except (OSError, ValueError) as error:
                 _log.info("connection from %s ended before its TLS handshake: %s", peer, error)
                 sock.close()
-                return
+                return False
         else:
             connection = Connection(self, sock, peer, host)
             connection.listener = profile
         if profile.sasl is not None:
             connection.dispatcher = SaslGate(profile.sasl, self.dispatcher)
-        self._by_ip[host] = of_host + 1
         self.connections_accepted += 1
         self.connections[connection] = None
+        return True
 
     def reserve(self, size: int) -> bool:
         """Whether so much more memory may be used for requests. One frame at a time is admitted in any case."""
@@ -182,11 +180,7 @@ class Server:
         del self.connections[connection]
         self.bytes_in += connection.bytes_in
         self.bytes_out += connection.bytes_out
-        left = self._by_ip[connection.host] - 1
-        if left:
-            self._by_ip[connection.host] = left
-        else:
-            del self._by_ip[connection.host]
+        self.admission.left(connection)
 
     def _tick(self) -> None:
         self.tick_scheduled = False

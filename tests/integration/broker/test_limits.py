@@ -28,8 +28,6 @@ PROPERTIES = {
 
 LISTENER_LIMITS = {
     "socket.request.max.bytes": "max_frame_bytes",
-    "max.connections": "max_connections",
-    "max.connections.per.ip": "max_connections_per_ip",
     "connections.max.idle.ms": "connections_max_idle_ms",
     "connection.max.in.flight.requests": "max_in_flight",
     "queued.max.request.bytes": "queued_request_bytes",

@@ -389,21 +389,6 @@ def test_a_file_that_has_become_shorter_ends_the_connection(tmp_path: Path) -> N
         assert server.on_loop(lambda: keeper.references) == 0
 
 
-def test_connections_beyond_the_limit_are_refused() -> None:
-    with server_with(lambda _, request: answer(request), max_connections=1) as server:
-        with server.connect() as first:
-            first.sendall(metadata_request(1))
-            receive_frame(first)
-            with server.connect() as second:
-                assert is_closed(second)
-        for _ in range(1_000):
-            if server.on_loop(lambda: len(server.server.connections)) == 0:
-                break
-        with server.connect() as third:
-            third.sendall(metadata_request(3))
-            assert correlation_id_of(receive_frame(third)) == 3
-
-
 def test_idle_connections_are_ended_but_not_those_that_wait() -> None:
     handler = Waiting()
     with (

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from appliance.base.config import BrokerConfig
+from appliance.quotas.connections import ConnectionLimits
 from appliance.security.tls import ReloadingContext, TlsFiles, tls_files
 from appliance.server.dispatcher import HandlerEntry
 from appliance.server.limits import Limits
@@ -166,15 +167,13 @@ def answer_of() -> object:
     return MetadataResponse()
 
 
-def test_connections_beyond_the_limit_are_refused() -> None:
-    with (
-        server_with(lambda context, request: answer_of(), max_connections=1) as server,
-        server.connect() as first,
-    ):
+def test_connections_beyond_the_limit_of_an_address_are_refused() -> None:
+    with server_with(lambda context, request: answer_of()) as server, server.connect() as first:
         first.sendall(metadata_request(1))
         receive_frame(first)
+        server.on_loop(lambda: server.server.admission.set_limits(ConnectionLimits(max_connections_per_ip=1)))
         with pytest.raises(OSError):
             server.connect()
-        assert server.server.connections_refused == 1
+        assert server.server.admission.refused == 1
         first.sendall(metadata_request(2))
         assert correlation_id_of(receive_frame(first)) == 2
