@@ -147,19 +147,19 @@ class Broker:
         self.quotas = ClientQuotas(config, self.clock, self.background)
         self.quotas.guard(self.server.dispatcher)
         self.listeners = BrokerListeners(config, settings, self.background, self)
-        if self.access_control is not None:
-            warn_of_locked_doors(self.access_control, self.listeners.security)
         self._connection_settings = ConnectionSettings(self.server, self.listeners.listeners, self.background)
         self._connection_settings.config_changed(config)
+        if self.access_control is not None:
+            warn_of_locked_doors(self.access_control, self.listeners.security)
         self.controller: ControllerChannel
         self.internal_topics = InternalTopics(self)
         self.groups = GroupCoordinatorHost(self, self.randomness)
         self.transactions = TransactionCoordinatorHost(self)
         self.on_image(self.quotas.image_changed)
+        self.on_image(self._connection_settings.image_changed)
         # Uploads hold their threads for many seconds: they have threads of their own.
         self._tiering_threads = LoopBackground(
             loop,
-        self.on_image(self._connection_settings.image_changed)
             threads=config.get("tiering.upload.max.in.flight") + REQUEST_THREADS,
             queue_limit=queue_limit,
             timers=self.timers,
@@ -355,12 +355,12 @@ class Broker:
             _log.error("altered broker configs are passed over: %s", error)
             return
         self.partitions.config = self.config
+        self._connection_settings.config_changed(self.config)
         # Topics take their defaults from the broker.
         self._changed.update(self.image.topics_by_id)
 
     def _opened(self) -> None:
         self._tell()
-        self._connection_settings.config_changed(self.config)
 
     def _tell(self) -> None:
         if self._taken is not None and not self.partitions.is_opening:
