@@ -108,9 +108,12 @@ class BrokerConfig:
         if self.get("group.min.session.timeout.ms") > self.get("group.max.session.timeout.ms"):
             raise UserError("group.max.session.timeout.ms must not be less than group.min.session.timeout.ms")
         for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-            low, high = (self.get(f"group.consumer.{end}.{what}") for end in ("min", "max"))
-            if not low <= self.get(f"group.consumer.{what}") <= high:
-                raise UserError(f"group.consumer.{what} must be from {low} to {high} (group.consumer.min/max.{what})")
+            for kind in ("group.consumer", "group.streams"):
+                low, high = (self.get(f"{kind}.{end}.{what}") for end in ("min", "max"))
+                if not low <= self.get(f"{kind}.{what}") <= high:
+                    raise UserError(f"{kind}.{what} must be from {low} to {high} ({kind}.min/max.{what})")
+        if self.get("group.streams.num.standby.replicas") > self.get("group.streams.max.standby.replicas"):
+            raise UserError("group.streams.max.standby.replicas must be group.streams.num.standby.replicas or more")
         if self.get("tiering.retry.backoff.ms") > self.get("tiering.retry.backoff.max.ms"):
             raise UserError("tiering.retry.backoff.max.ms must not be less than tiering.retry.backoff.ms")
 

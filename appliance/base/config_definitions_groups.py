@@ -88,6 +88,59 @@ _CONSUMER_GROUPS = (
     ),
 )
 
+_STREAMS_GROUPS = (
+    row(
+        "group.streams.min.session.timeout.ms",
+        INT,
+        45_000,
+        "The shortest session timeout that may be set for a group of Kafka Streams.",
+        low=1,
+    ),
+    row(
+        "group.streams.max.session.timeout.ms",
+        INT,
+        60_000,
+        "The longest session timeout that may be set for a group of Kafka Streams.",
+        low=1,
+    ),
+    row(
+        "group.streams.min.heartbeat.interval.ms",
+        INT,
+        5_000,
+        "The shortest heartbeat interval that may be set for a group of Kafka Streams.",
+        low=1,
+    ),
+    row(
+        "group.streams.max.heartbeat.interval.ms",
+        INT,
+        15_000,
+        "The longest heartbeat interval that may be set for a group of Kafka Streams.",
+        low=1,
+    ),
+    row(
+        "group.streams.min.assignment.interval.ms",
+        INT,
+        0,
+        "The shortest time between assignments that may be set for a group of Kafka Streams.",
+        low=0,
+    ),
+    row(
+        "group.streams.max.assignment.interval.ms",
+        INT,
+        15_000,
+        "The longest time between assignments that may be set for a group of Kafka Streams.",
+        low=0,
+    ),
+    row("group.streams.max.size", INT, MAX_INT, "How many members a group of Kafka Streams may have.", low=1),
+    row(
+        "group.streams.max.standby.replicas",
+        INT,
+        2,
+        "How many standby copies of a task's state may be set for a group.",
+        low=0,
+    ),
+)
+
 COORDINATOR_CONFIGS = (
     *GROUP_DEFAULT_CONFIGS,
     row(
@@ -100,6 +153,7 @@ COORDINATOR_CONFIGS = (
     row("group.min.session.timeout.ms", INT, 6_000, "The shortest session timeout that a member may ask for."),
     row("group.max.size", INT, MAX_INT, "How many members a group may have.", low=1),
     *_CONSUMER_GROUPS,
+    *_STREAMS_GROUPS,
     row(
         "group.coordinator.rebalance.protocols",
         LIST,

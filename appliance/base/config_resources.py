@@ -48,7 +48,7 @@ def validate_resource_config(resource_type: int, entries: Mapping[str, str], bro
         except BadValue as error:
             raise KafkaError(kind.unknown_key, str(error)) from None
     for name, value in values.items() if resource_type == GROUP else ():
-        if name.startswith("consumer."):
+        if name.startswith(("consumer.", "streams.")):
             _check_limits(name, value, broker)
     for protocol in ("consumer", "share", "streams") if resource_type == GROUP else ():
         session, heartbeat = f"{protocol}.session.timeout.ms", f"{protocol}.heartbeat.interval.ms"
@@ -60,8 +60,13 @@ def validate_resource_config(resource_type: int, entries: Mapping[str, str], bro
 
 def _check_limits(name: str, value: int, broker: BrokerConfig) -> None:
     """Raises: KafkaError."""
-    what = name.removeprefix("consumer.")
-    low, high = (broker.get(f"group.consumer.{end}.{what}") for end in ("min", "max"))
+    protocol, _, what = name.partition(".")
+    if what == "initial.rebalance.delay.ms":
+        return
+    if what == "num.standby.replicas":
+        low, high = 0, broker.get("group.streams.max.standby.replicas")
+    else:
+        low, high = (broker.get(f"group.{protocol}.{end}.{what}") for end in ("min", "max"))
     if not low <= value <= high:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be from {low} to {high}, not {value}")
 

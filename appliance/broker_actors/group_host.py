@@ -1,6 +1,6 @@
 """The coordinators of groups on this broker: one for each partition of `__consumer_offsets` that it leads.
 
-Thin: the deciding is in `appliance.groups` and `appliance.consumer_groups`, the order of writes and answers in
+Thin: the deciding is in `appliance.groups`, `consumer_groups` and `streams_groups`, the order of writes and answers in
 `appliance.coordinator`. Here they get a log to write to, threads to load and to assign in, timers, the metadata and the
 time. All methods are called on the loop's thread.
 """
@@ -21,9 +21,7 @@ from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.broker_actors.partition_coordinator import InternalPartition, PartitionCoordinator, SendAnswer
 from appliance.consumer_groups.config import consumer_group_config
 from appliance.consumer_groups.context import AnyEffect, Job
-from appliance.consumer_groups.machine import AllGroupsMachine
-from appliance.consumer_groups.records import decode_record
-from appliance.consumer_groups.stored import AnyRecord, StoredAllGroups
+from appliance.consumer_groups.stored import AnyRecord
 from appliance.controller.image import MetadataImage, TopicState
 from appliance.coordinator.calls import Call
 from appliance.coordinator.loader import LoadSummary, load, replaying
@@ -34,6 +32,10 @@ from appliance.groups.config import group_config
 from appliance.groups.refusals import refuse
 from appliance.groups.stored import LoadedTransactions
 from appliance.server.handlers.find_coordinator import OFFSETS_TOPIC
+from appliance.streams_groups.config import streams_group_config
+from appliance.streams_groups.machine import EveryGroupMachine
+from appliance.streams_groups.records import decode_record
+from appliance.streams_groups.stored import StoredEveryGroup
 from appliance.wire.schema import Struct
 
 _log = logging.getLogger(__name__)
@@ -76,6 +78,7 @@ class GroupCoordinatorHost:
         self.randomness = randomness or SystemRandomness()
         self.config = group_config(broker.config.get)
         self.consumer_config = consumer_group_config(broker.config.get)
+        self.streams_config = streams_group_config(broker.config.get)
         self.background = broker.background
         self._coordinators: dict[int, GroupCoordinator] = {}
         self._topics_by_id: Mapping[uuid.UUID, TopicState] = {}
@@ -131,17 +134,17 @@ class GroupCoordinatorHost:
         else:
             coordinator.submit(call, answer, None)
 
-    def view(self, group_id: str) -> AllGroupsMachine | ErrorCode:
+    def view(self, group_id: str) -> EveryGroupMachine | ErrorCode:
         """The groups of the partition that this group belongs to, or why they cannot be looked at here."""
         coordinator = self._coordinator_of(group_id)
         return ErrorCode.NOT_COORDINATOR if coordinator is None else coordinator.view()
 
-    def views(self) -> list[AllGroupsMachine] | ErrorCode:
+    def views(self) -> list[EveryGroupMachine] | ErrorCode:
         """All groups that this broker coordinates."""
         views = [coordinator.view() for _, coordinator in sorted(self._coordinators.items())]
         if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in views:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return [view for view in views if isinstance(view, AllGroupsMachine)]
+        return [view for view in views if isinstance(view, EveryGroupMachine)]
 
     def create_topic(self, done: Callable[[], None]) -> None:
         """Have `__consumer_offsets` created; `done` is called when it is there, or could not be created."""
@@ -180,36 +183,38 @@ class GroupCoordinatorHost:
                 coordinator.topics_deleted(deleted)
 
 
-class GroupCoordinator(PartitionCoordinator[AllGroupsMachine, AnyRecord, StoredAllGroups]):
+class GroupCoordinator(PartitionCoordinator[EveryGroupMachine, AnyRecord, StoredEveryGroup]):
     """The groups of one partition of `__consumer_offsets`."""
 
     def __init__(self, host: GroupCoordinatorHost, hosted: InternalPartition) -> None:
         super().__init__(host, hosted)
         self._groups_host = host
 
-    def _read(self) -> tuple[StoredAllGroups, LoadSummary]:
-        stored = StoredAllGroups()
+    def _read(self) -> tuple[StoredEveryGroup, LoadSummary]:
+        stored = StoredEveryGroup()
         batches = self._hosted.read_committed_batches()
         return stored, load(batches, replaying(decode_record, stored), LoadedTransactions(stored, decode_record))
 
-    def _begin(self, stored: StoredAllGroups) -> AllGroupsMachine:
+    def _begin(self, stored: StoredEveryGroup) -> EveryGroupMachine:
         host = self._groups_host
-        return AllGroupsMachine(host.config, host.consumer_config, host.randomness, stored, host.world)
+        return EveryGroupMachine(
+            host.config, host.consumer_config, host.streams_config, host.randomness, stored, host.world
+        )
 
     def _refuse(self, call: Call, error: ErrorCode) -> Struct:
         return refuse(call, error)
 
-    def _first_effects(self, machine: AllGroupsMachine, now: Moment) -> list[AnyEffect]:
+    def _first_effects(self, machine: EveryGroupMachine, now: Moment) -> list[AnyEffect]:
         return machine.loaded(now)
 
-    def _back_in_service(self, machine: AllGroupsMachine, now: Moment) -> list[AnyEffect]:
+    def _back_in_service(self, machine: EveryGroupMachine, now: Moment) -> list[AnyEffect]:
         return machine.time_anew(now)
 
-    def _after_step(self, machine: AllGroupsMachine) -> None:
+    def _after_step(self, machine: EveryGroupMachine) -> None:
         for job in machine.take_jobs():
             self._host.background.run(job.run, partial(self._job_done, machine, job))
 
-    def _job_done(self, machine: AllGroupsMachine, job: Job, result: object) -> None:
+    def _job_done(self, machine: EveryGroupMachine, job: Job, result: object) -> None:
         if machine is self._machine:
             self._do(lambda shard, now: shard.decide(lambda: machine.job_done(job, result, now), now))
 

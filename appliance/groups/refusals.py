@@ -23,6 +23,7 @@ from appliance.wire.messages.offset_commit import (
 )
 from appliance.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from appliance.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from appliance.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from appliance.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from appliance.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -132,4 +133,5 @@ _FORMS: dict[type[Struct], Callable[[Call, ErrorCode], Struct]] = {
     DeleteGroupsRequest: _delete_groups,
     OffsetDeleteRequest: lambda _, error: OffsetDeleteResponse(error_code=error),
     ConsumerGroupHeartbeatRequest: lambda _, error: ConsumerGroupHeartbeatResponse(error_code=error),
+    StreamsGroupHeartbeatRequest: lambda _, error: StreamsGroupHeartbeatResponse(error_code=error),
 }
