@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -20,13 +20,15 @@ from typer.testing import CliRunner
 
 from appliance.base.clock import SystemClock
 from appliance.base.config import BrokerConfig
+from appliance.base.errors import ErrorCode, KafkaError
+from appliance.base.ids import TopicPartition as Place
 from appliance.base.ids import uuid_to_text
 from appliance.base.object_store import ObjectStoreError
 from appliance.broker_actors.lake_service import OUTPUT_CHECK_INTERVALS, serve
 from appliance.broker_actors.lake_service import Lake as LakeRounds
 from appliance.cli.main import app
 from appliance.client.client import Client
-from appliance.client.results import NewTopic
+from appliance.client.results import NewTopic, OffsetResult
 from appliance.tiering import reader as reader_module
 from appliance.tiering.directory import DirectoryStore
 from appliance.tiering.lake import worker as worker_module
@@ -216,6 +218,39 @@ def test_topics_of_which_nothing_waits_cost_a_lookup_in_six_rounds(cluster: Runn
         for _ in range(2 * OUTPUT_CHECK_INTERVALS):
             lake.work()
         assert [name for name in asked if uuid_to_text(topic.topic_id) in name] == [current_name(topic.topic_id)] * 2
+
+
+class OneIsOut(Client):
+    """A client that is told of one partition that it is out of service."""
+
+    out = Place("partly", 1)
+
+    def list_offsets(self, timestamps: Mapping[Place, int], isolation_level: int = 0) -> dict[Place, OffsetResult]:
+        if self.out in timestamps:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.out} is out of service")
+        return super().list_offsets(timestamps, isolation_level)
+
+
+def test_a_partition_that_is_out_of_service_does_not_hold_up_the_others(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    topic = Lake(cluster, "partly", partitions=3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0, "log_level": 2})
+    for n in range(9):
+        producer.produce("partly", json.dumps({"n": n}), partition=n % 3)
+    assert producer.flush(30) == 0
+    with OneIsOut(cluster.bootstrap_servers) as client:
+        rounds = LakeRounds(client, topic.store, tmp_path, SystemClock(), BrokerConfig({}), lambda: False)
+
+        def rows() -> dict[int, int]:
+            rounds.work()
+            return {one.partition: one.rows for one in rounds.numbers if one.topic == "partly" and one.rows}
+
+        until(lambda: rows() == {0: 3, 2: 3}, "the rows of the partitions that are in service", 60)
+        # The service is not in trouble, and the one that comes back has its turn.
+        assert not any(one.problem for one in rounds.numbers)
+        client.out = Place("partly", 7)
+        until(lambda: rows() == {0: 3, 1: 3, 2: 3}, "the rows of the one that is back", 60)
 
 
 @pytest.fixture
