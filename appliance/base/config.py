@@ -248,7 +248,7 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig) -> TopicCon
         values[attribute] = _broker_default(key, broker)
     if values["internal_segment_bytes"] is not None:
         values["segment_bytes"] = values["internal_segment_bytes"]
-    if "compact" in values["cleanup_policy"] or not broker.get("remote.log.storage.system.enable"):
+    if not broker.get("remote.log.storage.system.enable"):
         values["remote_storage_enable"] = False
     return TopicConfig(**values)
 
@@ -324,8 +324,6 @@ def _validate_together(texts: Mapping[str, str], config: TopicConfig, broker: Br
     if texts.get("remote.storage.enable", "").strip().lower() == "true":
         if not broker.get("remote.log.storage.system.enable"):
             refuse("remote.storage.enable: tiering is off in this cluster (remote.log.storage.system.enable)")
-        if config.is_compacted:
-            refuse("remote.storage.enable: a topic with cleanup.policy=compact cannot be tiered")
     if not config.remote_storage_enable:
         return
     for name, local, total in (

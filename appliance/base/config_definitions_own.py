@@ -143,6 +143,21 @@ _TIERING = (
         1 << 30,
         "How much of the object store is kept on a broker's disk for readers.",
         0,
+    row(
+        "s3.sse",
+        STRING,
+        "none",
+        "What each write to an S3 bucket asks for: `AES256` (SSE-S3), `aws:kms` (SSE-KMS); `none`: as the bucket does.",
+        choices=("none", "AES256", "aws:kms"),
+        ours=True,
+    ),
+    row(
+        "s3.sse.kms.key.id",
+        STRING,
+        "",
+        "Id, ARN or alias of the key for `aws:kms`; empty for the account's own.",
+        ours=True,
+    ),
     ),
 )
 

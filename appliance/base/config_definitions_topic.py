@@ -236,7 +236,7 @@ TOPIC_CONFIGS = table(
         "remote.storage.enable",
         BOOLEAN,
         True,
-        "Whether closed segments move to the object store. A compacted topic is never tiered.",
+        "Whether closed segments go to the object store. Internal topics never do.",
     ),
     row(
         "retention.bytes",

@@ -16,8 +16,8 @@ class Difference(NamedTuple):
 DIFFERENT_DEFAULTS: dict[str, Difference] = {
     "remote.storage.enable": Difference(
         "false",
-        "Tiering is what the appliance is for: aged segments of every topic that is not compacted move to the object "
-        "store unless the topic says otherwise.",
+        "Tiering is what the appliance is for: aged segments of every topic move to the object store unless the topic "
+        "says otherwise.",
     ),
     "remote.log.storage.system.enable": Difference("false", "As above, for the whole cluster."),
     "broker.heartbeat.interval.ms": Difference(

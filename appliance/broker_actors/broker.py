@@ -475,7 +475,7 @@ def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
         UserError: port or data directory cannot be used (exit code 3), or the controllers refuse this broker.
     """
     config = config_of(settings)
-    store = open_store(settings.object_store)
+    store = open_store(settings.object_store, config)
     disk, clock = SystemDisk(), SystemClock()
     directories = settings.log_dirs or [settings.data_dir]
     cluster_id = _known_cluster_id(disk, directories) or _cluster_id(store, handle)

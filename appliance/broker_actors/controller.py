@@ -456,7 +456,7 @@ def run_controller(settings: ControllerSettings, handle: ProcessHandle) -> None:
             log (1).
     """
     config = BrokerConfig(settings.properties)
-    store = open_store(settings.object_store)
+    store = open_store(settings.object_store, config)
     probe_store(store)
     loop = new_event_loop()
     controller = Controller(settings, config, store, loop, handle)

@@ -59,7 +59,7 @@ INTERNAL_REPLICAS = 3
 
 
 def internal_topic(name: str, config: BrokerConfig, brokers: int) -> CreatableTopic:
-    """Partitions and configs of a topic of our own, as Kafka gives them. Compacted topics are never tiered.
+    """Partitions and configs of a topic of our own, as Kafka gives them. They are never tiered.
 
     `brokers`: how many are registered; there are never more replicas than that, so that small clusters work, too.
     """

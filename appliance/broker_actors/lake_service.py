@@ -65,7 +65,7 @@ def serve(settings: ServiceSettings, handle: ProcessHandle) -> None:
     config = BrokerConfig(settings.properties)
     client = Client(settings.bootstrap_servers, client_id=CLIENT_ID, security=service_security(settings.properties))
     with client:
-        store = open_store(settings.object_store)
+        store = open_store(settings.object_store, config)
         lake = Lake(client, store, settings.data_dir, SystemClock(), config, handle.stopping.is_set)
         exporter = Exporter(settings.host, settings.port, LakeCollector(lambda: lake.numbers))
         try:

@@ -113,6 +113,10 @@ class LogCleaner:
         for worker in self._workers:
             worker.close()
 
+    def is_cleaning(self, topic_partition: TopicPartition) -> bool:
+        """Whether a round of this log is under way."""
+        return topic_partition in self._rounds
+
     @property
     def time_since_last_run_ms(self) -> int:
         """Since logs were last looked at; -1 before the first time."""
@@ -175,7 +179,7 @@ class LogCleaner:
             if unknown:
                 unlearned += unknown[: max(0, LEARNED_SEGMENTS_MAX - len(unlearned))]
                 continue
-            part = hosted.log.cleanable_part(hosted.last_stable_offset, now_ms)
+            part = hosted.log.cleanable_part(_cleanable_end(hosted), now_ms)
             found.append((hosted, part, hosted.config.min_cleanable_dirty_ratio))
         if left:
             self._background.schedule(1, lambda: self._look_on(left, found, unlearned))
@@ -196,7 +200,7 @@ class LogCleaner:
         return (
             not hosted.offline
             and not hosted.recovering
-            and not hosted.config.remote_storage_enable
+            and not hosted.log.is_moving
             and topic_partition not in self._rounds
             and topic_partition not in self._refused
         )
@@ -372,3 +376,13 @@ class LogCleaner:
         self._refused.pop(topic_partition, None)
         self.numbers.uncleanable.pop(topic_partition, None)
         self._deaths.pop(topic_partition, None)
+
+
+def _cleanable_end(hosted: HostedPartition) -> int:
+    """Where a round must end: of a tiered log only what the tier has is compacted.
+
+    So a record that a newer one has replaced goes only when the tier has the newer one, and what goes up was never
+    touched before: the tier cannot have an old value whose tombstone is gone already.
+    """
+    stable_offset = hosted.last_stable_offset
+    return min(stable_offset, hosted.tiered_end) if hosted.config.remote_storage_enable else stable_offset

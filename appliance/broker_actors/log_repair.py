@@ -158,7 +158,9 @@ class LogRepair:
     def _sources(self, hosted: HostedPartition, end_offset: int) -> list[tuple[str, ReadElsewhere, Callable[[], None]]]:
         found: list[tuple[str, ReadElsewhere, Callable[[], None]]] = []
         topic_id, partition = hosted.topic_id, hosted.partition
-        if hosted.config.remote_storage_enable and end_offset <= hosted.tiered_end:
+        # Compaction may have gone further in the tier than here: an old value must not stand without its tombstone.
+        is_alike = hosted.config.remote_storage_enable and not hosted.config.is_compacted
+        if is_alike and end_offset <= hosted.tiered_end:
 
             def from_tier(offset: int, end: int) -> bytes:
                 return self._remote.read(topic_id, partition, offset, READ_BYTES, end)

@@ -23,6 +23,7 @@ from appliance.log.errors import LogWriteFailed
 from appliance.log.log_manager import LogManager
 from appliance.log.partition_log import PartitionLog
 from appliance.partition.leader_start import LeaderStart
+from appliance.server.metadata_view import INTERNAL_TOPICS
 
 _log = logging.getLogger(__name__)
 
@@ -129,11 +130,15 @@ class PartitionHost:
     def config_of(self, image: MetadataImage, topic: str) -> TopicConfig:
         """The effective configs of a topic; the broker's defaults for one that is not in the image. Any thread."""
         state = image.topics.get(topic)
-        return self._topic_configs.of(state.configs if state is not None else {}, self.config)
+        return self.topic_config(state) if state is not None else self._topic_configs.of({}, self.config)
 
     def topic_config(self, state: TopicState) -> TopicConfig:
         """The effective configs of a topic. Any thread."""
-        return self._topic_configs.of(state.configs, self.config)
+        configs = state.configs
+        if state.name in INTERNAL_TOPICS:
+            # Their coordinators read them from the disk; what groups have committed is backed up by itself.
+            configs = {**configs, "remote.storage.enable": "false"}
+        return self._topic_configs.of(configs, self.config)
 
     def get(self, topic: str, partition: int) -> HostedPartition | None:
         """A partition by the topic's name, if this broker has it open."""

@@ -61,6 +61,7 @@ class CleaningJob:
     index_interval_bytes: int
     map_bytes: int
     max_bytes_per_second: float
+    keep_tombstones: bool = False
 
 
 @dataclass(slots=True)
@@ -117,7 +118,10 @@ class CleaningRound:
         aborted = self._aborted_transactions()
         self._learn_offsets(aborted)
         wanted = [self._measured(segment) for segment in job.segments if segment.base_offset < self.end_offset]
-        round_ = Round(self._offsets, self.end_offset - 1, job.producers, job.now_ms, job.delete_retention_ms)
+        latest_offset = self.end_offset - 1
+        round_ = Round(
+            self._offsets, latest_offset, job.producers, job.now_ms, job.delete_retention_ms, job.keep_tombstones
+        )
         transactions = CleanedTransactions(aborted)
         groups = group_segments(wanted, segment_bytes=job.segment_bytes, index_bytes=job.segment_index_bytes)
         for group in groups:

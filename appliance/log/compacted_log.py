@@ -36,6 +36,7 @@ class CompactedLog(Appender):
         "_clock",
         "_cuts",
         "_cuts_before_cleaning",
+        "_is_settled",
         "_reaper",
         "_replacing",
         "cleaned_offset",
@@ -48,6 +49,8 @@ class CompactedLog(Appender):
     _cuts: int
     """How often the log was cut."""
     _cuts_before_cleaning: int
+    _is_settled: bool
+    """Whether the last round of this process came to its end, and none has begun since."""
     _replacing: Replacement | None
     _reaper: Reaper
     log_start_offset: int
@@ -105,6 +108,7 @@ class CompactedLog(Appender):
         """
         config = self.config
         self._cuts_before_cleaning = self._cuts
+        self._is_settled = False
         end = part.first_uncleanable_offset
         stored = [segment for segment in self.segments[:-1] if not segment.has_unstored_indexes]
         sources = [segment for segment in self.cleanable_segments if segment.next_offset <= end]
@@ -130,6 +134,8 @@ class CompactedLog(Appender):
             index_interval_bytes=config.index_interval_bytes,
             map_bytes=limits.map_bytes,
             max_bytes_per_second=limits.max_bytes_per_second,
+            # Of a tiered log the tier may have older records alone: what deletes them must stay as long as they do.
+            keep_tombstones=self.segments[0].base_offset > self.log_start_offset,
         )
         return job, sources
 
@@ -179,6 +185,12 @@ class CompactedLog(Appender):
         """All segments of the round are in their place, durably."""
         if not self.was_cut_meanwhile:
             self.cleaned_offset = offset
+            self._is_settled = True
+
+    @property
+    def compacted_to(self) -> int:
+        """Up to where a round of this process has gone, with all of it in its place; -1 while that is not so."""
+        return self.cleaned_offset if self._is_settled and not self.was_cut_meanwhile else -1
 
     @property
     def was_cut_meanwhile(self) -> bool:

@@ -61,6 +61,8 @@ class Round(NamedTuple):
     producers: Mapping[int, LastRecord]
     now_ms: int
     delete_retention_ms: int
+    keep_tombstones: bool = False
+    """Whether tombstones and markers stay, and get no delete horizon: older records may lie outside of this log."""
 
 
 def unpack(header: BatchHeader, batch: memoryview) -> bytes:
@@ -134,7 +136,7 @@ def clean_batch(
         CorruptBatch: it cannot be unpacked.
     """
     horizon_ms = header.base_timestamp if header.has_delete_horizon else None
-    is_past = horizon_ms is not None and horizon_ms <= round_.now_ms
+    is_past = horizon_ms is not None and horizon_ms <= round_.now_ms and not round_.keep_tombstones
     records_go = is_discardable and (is_past or not header.is_control)
     stays_empty = keep_empty or _is_last_of_its_producer(header, round_.producers)
     if header.record_count == 0 or records_go:
@@ -148,7 +150,7 @@ def clean_batch(
         left = select_newest(header, data, round_, tombstones_go=is_past)
     if not left.record_count:
         return _emptied(header) if stays_empty else None
-    if horizon_ms is None and left.has_tombstone:
+    if horizon_ms is None and left.has_tombstone and not round_.keep_tombstones:
         return _with_horizon(header, left, round_.now_ms + round_.delete_retention_ms)
     if left.record_count == header.record_count:
         return batch

@@ -123,6 +123,7 @@ class PartitionLog(CutLog):
         self._folder_created = False
         self._clean_end = -1
         """Where the last clean end left the log, with a producer snapshot there; -1 if that is not known."""
+        self._is_settled = False
         self._flushed_ms = clock.now_ms()
         self.before_cut = None
         self._open(clean, stored_topic_id)
@@ -392,7 +393,10 @@ class PartitionLog(CutLog):
         return max([end, *below_start])
 
     def local_retention_deletable(self, now_ms: int, tiered_end: int) -> int:
-        """The same by local.retention.ms and local.retention.bytes, for what the tier has confirmed."""
+        """The same by local.retention.ms and local.retention.bytes, for what the tier has confirmed.
+
+        A compacted log stays whole on the disk: compaction needs the older records beside the newer ones.
+        """
         config = self.config
         return expired_end(
             self.segments,
@@ -403,6 +407,8 @@ class PartitionLog(CutLog):
         )
 
     # Producers
+        if config.is_compacted:
+            return self.segments[0].base_offset
 
     def producer_snapshot_at(self, offset: int) -> bytes | None:
         """The content of Kafka's `.snapshot` at a segment's end or the log's; None if none was taken there."""

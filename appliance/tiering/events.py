@@ -48,6 +48,10 @@ class LogFacts:
     """Whether the topic is tiered at all (`remote.storage.enable`)."""
     copy_enabled: bool = True
     """Whether segments go up: a tiered topic whose copying is not turned off."""
+    compacted_to: int = -1
+    """Up to where the log is compacted, with every segment in its place; -1 if it is not, or a round is under way."""
+    touched_to: int = -1
+    """Up to where compaction may ever have changed the log; -1 if it is not compacted."""
     drop_tier: bool = False
     """Tiering was turned off and what is in the tier shall go (`remote.log.delete.on.disable`)."""
 
@@ -77,6 +81,10 @@ class UploadSegment:
     """Where the manifest's item will begin: at or above the object's start."""
     timeout_ms: int
     """Of one attempt, counted from when it is sent; then the attempt is undecided."""
+    cleaned: int = -1
+    """How far compaction has gone in it; -1 if that does not matter."""
+    listed: SegmentItem | None = None
+    """What it would replace: if that has the same records, it is enough to list it anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +197,7 @@ class WriteUndecided:
 
 @dataclass(frozen=True, slots=True)
 class SegmentUploaded:
-    """The object is in the store under its name; `item` covers [listed_from, end)."""
+    """The object is in the store under its name, or as `listed`; `item` covers [listed_from, end)."""
 
     item: SegmentItem
 

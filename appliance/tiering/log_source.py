@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from appliance.log.producer_snapshot import snapshot_from_bytes
 from appliance.log.segment import Segment
-from appliance.tiering.events import LogFacts
+from appliance.tiering.events import LogFacts, UploadSegment
 from appliance.tiering.layout import EpochEntry
-from appliance.tiering.names import ObjectName
 from appliance.tiering.scan import OpenTransaction
 from appliance.tiering.uploader import LogFile, SegmentSource
 
@@ -24,7 +23,7 @@ def log_facts(hosted: TierablePartition, wall_ms: int, wanted_start: int = 0) ->
     """
     log, config = hosted.log, hosted.config
     active = log.active_segment
-    tiered = config.remote_storage_enable and not config.is_compacted
+    tiered = config.remote_storage_enable
     last_stable_offset = hosted.last_stable_offset
     by_retention = config.is_deleted_by_retention
     return LogFacts(
@@ -42,47 +41,56 @@ def log_facts(hosted: TierablePartition, wall_ms: int, wanted_start: int = 0) ->
         max_lag_ms=config.tiering_max_lag_ms,
         local_expired_end=log.retention_deletable(wall_ms, last_stable_offset) if tiered else 0,
         is_tiered=tiered,
+        compacted_to=log.compacted_to if config.is_compacted else -1,
+        touched_to=log.cleaned_offset if config.is_compacted else -1,
         copy_enabled=tiered and not config.remote_log_copy_disable,
         drop_tier=not tiered and config.remote_log_delete_on_disable,
     )
 
 
-def segment_source(hosted: TierablePartition, name: ObjectName, created_ms: int) -> SegmentSource:
-    """Everything an upload of the closed segment [name.start, name.end) needs.
+def segment_source(
+    hosted: TierablePartition, request: UploadSegment, tiered_end: int, created_ms: int
+) -> SegmentSource:
+    """Everything the upload of a closed segment needs.
 
     Raises:
-        ValueError: the segment is not there any more. OSError: a snapshot cannot be read.
+        ValueError: the segment is not there any more, or not as it was. OSError: a snapshot cannot be read.
     """
-    log = hosted.log
+    log, name, is_compacted = hosted.log, request.name, hosted.config.is_compacted
+    if request.cleaned >= 0 and log.compacted_to != request.cleaned:
+        raise ValueError(f"the log is being compacted beyond {request.cleaned}")
     place = next((n for n, s in enumerate(log.segments) if s.base_offset == name.start), None)
     if place is None or log.segments[place].next_offset != name.end:
         raise ValueError(f"no local segment [{name.start}, {name.end}) any more")
     segment = log.segments[place]
+    producers = log.producer_snapshot_at(name.end)
     return SegmentSource(
         topic=hosted.topic,
         topic_id=hosted.topic_id,
         partition=hosted.partition,
-        file=_file(segment),
-        following=tuple(_file(later) for later in log.segments[place + 1 :]),
+        file=_file(segment, is_compacted),
+        following=tuple(_file(later, is_compacted) for later in log.segments[place + 1 :]),
         open_transactions=_open_transactions(log.producer_snapshot_at(name.start)),
-        producers=log.producer_snapshot_at(name.end) or b"",
+        producers=producers or b"",
         epochs=tuple(EpochEntry(epoch, start) for epoch, start in log.leader_epochs.entries if start < name.end),
         index_interval_bytes=segment.index_interval_bytes,
         created_ms=created_ms,
+        is_compacted=is_compacted,
+        open_at_end=_open_transactions(producers) if is_compacted and name.end >= tiered_end else None,
     )
 
 
 def waiting_to_be_tiered(hosted: TierablePartition, tiered_end: int) -> tuple[int, int]:
     """How many closed segments, and how many bytes in them, are not in the tier."""
-    if not hosted.config.remote_storage_enable or hosted.config.is_compacted:
+    if not hosted.config.remote_storage_enable:
         return 0, 0
     segments: Sequence[Segment] = hosted.log.segments[:-1]
     waiting = [segment.size_bytes for segment in segments if segment.next_offset > tiered_end]
     return len(waiting), sum(waiting)
 
 
-def _file(segment: Segment) -> LogFile:
-    return LogFile(segment.path, segment.size_bytes)
+def _file(segment: Segment, is_compacted: bool) -> LogFile:
+    return LogFile(segment.path, segment.size_bytes, segment.path.stat().st_ino if is_compacted else 0)
 
 
 def _open_transactions(snapshot: bytes | None) -> dict[int, OpenTransaction]:

@@ -343,11 +343,11 @@ class TieringManager:
         """The upload under this name, prepared now or when it was first tried."""
         if led.upload is None or led.upload[0] != request:
             try:
-                source = segment_source(led.hosted, request.name, self._clock.now_ms())
+                source = segment_source(led.hosted, request, led.machine.tiered_end, self._clock.now_ms())
             except (OSError, ValueError) as error:
                 self._answered(led, UploadFailed(str(error)))
                 return None
-            led.upload = (request, SegmentUpload(led.calls, request.name, request.listed_from, source))
+            led.upload = (request, SegmentUpload(led.calls, request, source))
         return led.upload[1]
 
     def _bring_in_line(self, led: _Led, tier: TierEnd) -> Event:
@@ -417,7 +417,7 @@ class _Led:
     def is_in_tier(self) -> bool:
         """Whether the object store holds records of the partition, or will."""
         config, log = self.hosted.config, self.hosted.log
-        tiered = config.remote_storage_enable and not config.is_compacted
+        tiered = config.remote_storage_enable
         return tiered or self.machine.manifest.version > 0 or log.log_start_offset < log.local_log_start_offset
 
     @property

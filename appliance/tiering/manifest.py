@@ -9,9 +9,9 @@
 "end_offset":…     the tiered end
 "copy":"on"        or "paused"
 "items":[          one a line, adjoining from start_offset to end_offset
-["s",start,end,name,size,tail,data_crc32c,max_timestamp,records],
+["s",start,end,name,size,tail,data_crc32c,max_timestamp,records],   then `cleaned`, if compacted
 ["h",start,end,reason],
-["p",start,end,name,size,crc32c,max_timestamp,records,bytes,count]
+["p",start,end,name,size,crc32c,max_timestamp,records,bytes,count]  then `cleaned`, if compacted
 ],
 "garbage":[        let go of, not yet deleted
 [name,removed_at_ms]
@@ -47,6 +47,7 @@ ITEMS_MAX = 512
 """Above so many items the oldest are moved to a page."""
 PAGE_ITEMS = 256
 GARBAGE_MAX = 10_000
+MAX_OFFSET = (1 << 63) - 1
 
 COPY_ON = "on"
 COPY_PAUSED = "paused"
@@ -67,6 +68,8 @@ class SegmentItem(NamedTuple):
     data_crc32c: int
     max_timestamp: int
     records: int
+    cleaned: int = -1
+    """Up to which offset newer records of the same keys have replaced those of the object; -1 if it is as written."""
 
     @property
     def bytes(self) -> int:
@@ -109,6 +112,8 @@ class PageItem(NamedTuple):
     records: int
     bytes: int
     segments: int
+    cleaned: int = -1
+    """The smallest of all segments below."""
 
 
 Item = SegmentItem | HoleItem | PageItem
@@ -169,10 +174,15 @@ def item_at(items: Sequence[Item], offset: int) -> Item | None:
 
 def check_adjoining(items: Sequence[Item], start: int, end: int) -> None:
     """Raises: InvariantBroken unless the items cover [start, end) without a gap."""
-    position = start
+    position, cleaned = start, MAX_OFFSET
     for item in items:
-        invariant(item.start == position and item.end > item.start, f"item {item} does not begin at {position}")
+        if item.start != position or item.end <= item.start:
+            invariant(False, f"item {item} does not begin at {position}")
         position = item.end
+        if not isinstance(item, HoleItem):
+            if item.cleaned > cleaned:
+                invariant(False, f"item {item} is compacted further than what lies below it")
+            cleaned = item.cleaned
     invariant(position == end, f"items end at {position}, not at {end}")
 
 
@@ -253,6 +263,7 @@ def page_item(name: str, data: bytes, items: Sequence[Item]) -> PageItem:
         records=sum(item.records for item in items),
         bytes=sum(item.bytes for item in items),
         segments=sum(_segments(item) for item in items),
+        cleaned=min((item.cleaned for item in items if not isinstance(item, HoleItem)), default=MAX_OFFSET),
     )
 
 
@@ -339,8 +350,10 @@ def _level(item: Item) -> int:
 
 
 def _item_row(item: Item) -> list[object]:
-    kind = "s" if isinstance(item, SegmentItem) else "h" if isinstance(item, HoleItem) else "p"
-    return [kind, *item]
+    if isinstance(item, HoleItem):
+        return ["h", *item]
+    row: list[object] = ["s" if isinstance(item, SegmentItem) else "p", *item]
+    return row if item.cleaned >= 0 else row[:-1]
 
 
 def _items(rows: Iterable[Sequence[Any]]) -> tuple[Item, ...]:

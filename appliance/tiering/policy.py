@@ -19,6 +19,7 @@ from typing import assert_never
 
 from appliance.base.errors import invariant
 from appliance.base.randomness import Randomness
+from appliance.tiering.compacted import is_beyond, next_replacement, replaced
 from appliance.tiering.events import (
     ClosedSegment,
     DeleteFailed,
@@ -58,6 +59,7 @@ from appliance.tiering.events import (
 from appliance.tiering.manifest import (
     COPY_ON,
     COPY_PAUSED,
+    Garbage,
     Item,
     Manifest,
     PageItem,
@@ -266,17 +268,38 @@ class TieringLeader:
         first_local = facts.closed[0].base_offset if facts.closed else facts.active_base_offset
         if first_local > self.tiered_end:
             return self.stop(f"hole: the tier ends at {self.tiered_end}, the local log begins at {first_local}")
+        if is_beyond(self.manifest, facts):
+            self._waiting = (
+                f"compacted to {facts.touched_to} while it was not tiered, above the tiered end {self.tiered_end}: "
+                "nothing more is copied"
+            )
+            return []
         segment = self._candidate(facts)
         if segment is None:
-            return []
+            return self._replace(facts)
         candidates = fold_candidates(self.manifest.items) if self._folded is None else None
         if candidates is not None:
             moved = self.manifest.items[slice(*candidates)]
             name = self._new_name(PAGE, moved[0].start, moved[-1].end)
             return self._ask(UploadPage(name, moved, self._limits.upload_timeout_ms))
+        return self._upload_segment(segment, self.tiered_end)
+
+    def _upload_segment(
+        self, segment: ClosedSegment, listed_from: int, cleaned: int = -1, listed: SegmentItem | None = None
+    ) -> list[Effect]:
         name = self._new_name(SEGMENT, segment.base_offset, segment.next_offset)
-        needed_ms = segment.size_bytes * 1_000 // self._limits.upload_min_bytes_per_second
-        return self._ask(UploadSegment(name, self.tiered_end, self._limits.upload_timeout_ms + needed_ms))
+        timeout_ms = self._limits.upload_timeout_ms
+        timeout_ms += segment.size_bytes * 1_000 // self._limits.upload_min_bytes_per_second
+        return self._ask(UploadSegment(name, listed_from, timeout_ms, cleaned, listed))
+
+    def _replace(self, facts: LogFacts) -> list[Effect]:
+        """C1: the oldest segment that the log has compacted further than the tier."""
+        found = next_replacement(self.manifest, facts, self._pages)
+        if found is None:
+            return []
+        if isinstance(found, PageItem):
+            return self._ask(ReadPage(found))
+        return self._upload_segment(found.segment, found.start, facts.compacted_to, found.listed)
 
     def _candidate(self, facts: LogFacts) -> ClosedSegment | None:
         """The first closed segment with base ≤ tiered end < end; None with the reason when it must wait."""
@@ -393,9 +416,16 @@ class TieringLeader:
         return [StartAt(self.manifest.start_offset)]
 
     def _uploaded(self, item: SegmentItem) -> list[Effect]:
-        """U4: the item is cut at the tiered end; the object may begin earlier."""
-        invariant(item.start == self.tiered_end, f"{item} does not begin at the tiered end {self.tiered_end}")
+        """U4: the item is cut at the tiered end; the object may begin earlier. C2: or it replaces what it overlaps."""
         self._succeeded()
+        if item.start < self.tiered_end:
+            items, removed = replaced(self.manifest.items, item, self._pages)
+            wall_ms = self._facts.wall_ms if self._facts is not None else 0
+            garbage = self.manifest.garbage + tuple(Garbage(name, wall_ms) for name in removed)
+            end = max(self.tiered_end, item.end)
+            change = next_version(self.manifest, self.leader_epoch, items=items, garbage=garbage, end_offset=end)
+            return self._write(change)
+        invariant(item.start == self.tiered_end, f"{item} does not begin at the tiered end {self.tiered_end}")
         items = (*self.manifest.items, item)
         return self._write(next_version(self.manifest, self.leader_epoch, items=items, end_offset=item.end))
 

@@ -44,10 +44,17 @@ class S3Store:
     names_per_list = 1_000
     """How many names one LIST answers; S3 gives no more."""
 
-    def __init__(self, bucket: str, prefix: str = "", client_options: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        client_options: dict[str, Any] | None = None,
+        write_options: dict[str, str] | None = None,
+    ) -> None:
         """Make the clients; no request is sent.
 
-        `client_options` go to boto3's `client()` as they are (`endpoint_url`, `aws_access_key_id`, ...).
+        `client_options` go to boto3's `client()` as they are (`endpoint_url`, `aws_access_key_id`, ...),
+        `write_options` to each `put_object` (`ServerSideEncryption`, ...).
         Raises: StoreRefused (boto3 is not installed, or the AWS settings cannot be read).
         """
         try:
@@ -57,6 +64,7 @@ class S3Store:
         except ImportError as error:
             raise StoreRefused("s3:// needs boto3: install appliance[s3]") from error
         self._bucket = bucket
+        self._write_options = write_options or {}
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         options = dict(client_options or {})
         named = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -147,6 +155,7 @@ class S3Store:
                 Body=body.read_at(0, body.size) if body.size <= PIECE_BYTES else _BodyFile(body),
                 ContentLength=body.size,
                 ChecksumCRC32C=checksum,
+                **self._write_options,
                 **condition,
             )
         etag: str = answer["ETag"]

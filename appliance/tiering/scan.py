@@ -142,17 +142,23 @@ def _batches(
 
 
 def find_markers(
-    batches: Iterator[bytes | memoryview], open_transactions: Mapping[int, OpenTransaction]
+    batches: Iterator[bytes | memoryview],
+    open_transactions: Mapping[int, OpenTransaction],
+    *,
+    all_are_there: bool = True,
 ) -> tuple[list[AbortedTransaction], list[DecidedTransaction]]:
     """How the transactions that are open at a segment's end were decided behind it.
 
     `batches` begin at the segment's end; they are read up to the last marker that is wanted.
+    `all_are_there`: no marker is missing; compaction removes those of transactions without records.
     Returns: the aborted ones among them, and all of them.
     """
     missing = dict(open_transactions)
     aborted, decided = [], []
     while missing:
         batch = next(batches, None)
+        if batch is None and not all_are_there:
+            break
         if batch is None:
             raise CorruptObject(f"no marker in the log for the transactions of producers {sorted(missing)}")
         header = parse_header(batch)

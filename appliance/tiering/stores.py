@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from appliance.base.config import BrokerConfig
 from appliance.base.errors import UserError
 from appliance.base.object_store import (
     ETagMismatch,
@@ -22,20 +23,21 @@ from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.tiering.body import BodyStore
 from appliance.tiering.directory import DirectoryStore
 
+UNENCRYPTED, KMS = "none", "aws:kms"
 PROBE_ATTEMPTS = 5
 PROBE_PAUSE_S = 0.5
 NOT_REACHABLE = 4
 """The exit code of a process whose object store cannot be used."""
 
 
-def open_store(url: str) -> BodyStore:
+def open_store(url: str, config: BrokerConfig | None = None) -> BodyStore:
     """The object store at `url`: a plain path, `file:///path` or `s3://bucket/prefix`.
 
     Sends no request; processes that write go through `probe_store` once. S3's endpoint and credentials come from the
-    usual AWS settings.
+    usual AWS settings, how the bucket encrypts what is written from `config`; without one its own defaults hold.
 
     Raises:
-        UserError: no such kind of URL, boto3 is missing, or the directory cannot be used.
+        UserError: no such kind of URL, boto3 is missing, the directory cannot be used, or configs do not go together.
     """
     parts = urlsplit(url)
     try:
@@ -43,7 +45,7 @@ def open_store(url: str) -> BodyStore:
             # Here and not above: boto3 is an optional dependency and takes a third of a second to import.
             from appliance.tiering.s3 import S3Store
 
-            return S3Store(parts.netloc, parts.path)
+            return S3Store(parts.netloc, parts.path, write_options=encryption_of(config) if config else None)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
             return DirectoryStore(Path(unquote(parts.path)))
         if "://" not in url and url:
@@ -51,6 +53,18 @@ def open_store(url: str) -> BodyStore:
     except ObjectStoreError as error:
         raise UserError(f"object store {url}: {error}", NOT_REACHABLE) from error
     raise UserError(f"object store {url!r}: give a path, file:///path or s3://bucket/prefix")
+
+
+def encryption_of(config: BrokerConfig) -> dict[str, str]:
+    """What each write to S3 asks for (`s3.sse`, `s3.sse.kms.key.id`).
+
+    Raises: UserError: a key without SSE-KMS.
+    """
+    algorithm, key_id = config.get("s3.sse"), config.get("s3.sse.kms.key.id")
+    if key_id and algorithm != KMS:
+        raise UserError(f"s3.sse.kms.key.id is set: s3.sse must be {KMS}")
+    options = {"ServerSideEncryption": algorithm} if algorithm != UNENCRYPTED else {}
+    return {**options, "SSEKMSKeyId": key_id} if key_id else options
 
 
 def probe_store(store: ObjectStore, randomness: Randomness | None = None) -> None:

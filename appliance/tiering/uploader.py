@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from appliance.records.batch import CorruptBatch, split_batches
 from appliance.tiering.body import BodyCancelled, FileBody, read_exactly
-from appliance.tiering.events import Event, SegmentUploaded, UploadFailed, UploadUndecided
+from appliance.tiering.events import Event, SegmentUploaded, UploadFailed, UploadSegment, UploadUndecided
 from appliance.tiering.layout import (
     AbortedTransaction,
     CorruptObject,
@@ -26,7 +26,6 @@ from appliance.tiering.layout import (
     encode_tail,
 )
 from appliance.tiering.manifest import SegmentItem
-from appliance.tiering.names import ObjectName
 from appliance.tiering.scan import OpenTransaction, SegmentScan, find_markers, scan_segment
 from appliance.tiering.store_calls import StoreCalls
 
@@ -42,6 +41,8 @@ class LogFile:
 
     path: Path
     size_bytes: int
+    inode: int = 0
+    """Of a file that compaction may replace by another of that name; 0 if none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +62,33 @@ class SegmentSource:
     epochs: tuple[EpochEntry, ...]
     index_interval_bytes: int
     created_ms: int
+    is_compacted: bool = False
+    """Whether records and markers may be missing."""
+    open_at_end: dict[int, OpenTransaction] | None = None
+    """Of a compacted log, if nothing above the segment is in the tier: the transactions that are open at its end."""
 
 
 class SegmentUpload:
     """An upload under one name. May be attempted again and again: the bytes stay the same."""
 
-    def __init__(self, calls: StoreCalls, name: ObjectName, listed_from: int, source: SegmentSource) -> None:
+    def __init__(self, calls: StoreCalls, request: UploadSegment, source: SegmentSource) -> None:
         self._calls = calls
-        self._name = name
-        self._listed_from = listed_from
+        self._request = request
+        self._name = request.name
+        self._listed_from = request.listed_from
         self._source = source
         self._built: tuple[SegmentScan, bytes] | None = None
 
     def attempt(self, cancelled: threading.Event) -> Event:
         """Scan the segment unless that is done, and send it. Blocks; stops soon after `cancelled` is set."""
         try:
-            with opened(self._source.file.path) as descriptor:
+            with opened(self._source.file) as descriptor:
                 if self._built is None:
                     self._built = self._build(descriptor)
                 scan, tail = self._built
+                listed = self._request.listed
+                if listed is not None and _is_same(listed, scan, self._source.file.size_bytes):
+                    return SegmentUploaded(listed._replace(cleaned=self._request.cleaned))
                 # The scan's checksum, carried on over the tail: what the store gets is what was scanned, or refused.
                 checksum = crc32c(tail, scan.data_crc32c)
                 body = FileBody(descriptor, self._source.file.size_bytes, tail, cancelled, checksum)
@@ -100,6 +109,7 @@ class SegmentUpload:
                 data_crc32c=scan.data_crc32c,
                 max_timestamp=scan.max_timestamp,
                 records=scan.listed_records,
+                cleaned=self._request.cleaned,
             )
         )
 
@@ -117,13 +127,18 @@ class SegmentUpload:
             name.start,
             listed_from=self._listed_from,
             index_interval_bytes=source.index_interval_bytes,
-            open_transactions=source.open_transactions,
+            open_transactions=source.open_transactions if not source.is_compacted else {},
         )
         if scan.next_offset > name.end:
             raise CorruptObject(f"its records end at {scan.next_offset}, above {name.end}")
         aborted: Sequence[AbortedTransaction] = ()
         decided: Sequence[DecidedTransaction] = ()
-        if scan.open:
+        if source.is_compacted:
+            at_end = source.open_at_end or {}
+            wanted = {**scan.open, **at_end}
+            found = find_markers(_batches_of(source.following), wanted, all_are_there=False)
+            aborted, decided = found[0], [one for one in found[1] if one.producer_id in at_end]
+        elif scan.open:
             aborted, decided = find_markers(_batches_of(source.following), scan.open)
         footer = Footer(
             topic=source.topic,
@@ -153,11 +168,21 @@ class SegmentUpload:
         return scan, encode_tail(tail)
 
 
+def _is_same(listed: SegmentItem, scan: SegmentScan, size_bytes: int) -> bool:
+    """Whether compaction found nothing to take away: the object that is listed will do."""
+    return listed.data_crc32c == scan.data_crc32c and listed.data_length == size_bytes
+
+
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[int]:
-    """A file descriptor of one's own to read from: the log may close or delete its file meanwhile. Raises: OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def opened(file: LogFile) -> Iterator[int]:
+    """A file descriptor of one's own to read from: the log may close or delete its file meanwhile.
+
+    Raises: OSError, also where another file has taken the name.
+    """
+    descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        if file.inode and os.fstat(descriptor).st_ino != file.inode:
+            raise FileNotFoundError("it was compacted meanwhile")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -166,7 +191,7 @@ def opened(path: Path) -> Iterator[int]:
 def _batches_of(files: Sequence[LogFile]) -> Iterator[memoryview]:
     """Whole batches of several files, one after the other. Raises: OSError, CorruptBatch."""
     for file in files:
-        with opened(file.path) as descriptor:
+        with opened(file) as descriptor:
             position, wanted = 0, MARKER_SEARCH_BYTES
             while position < file.size_bytes:
                 piece = read_exactly(descriptor, position, min(wanted, file.size_bytes - position))

@@ -106,9 +106,12 @@ class Books:
         self.require(not orphans, f"I7: orphans {sorted(orphans)}")
         self.require(leader.log.base <= manifest.end_offset, "hole between the tier and the local log")
         self.require(leader.log.log_start == manifest.start_offset, "log start and the tier's start differ")
-        for offset in range(max(manifest.start_offset, leader.log.base), leader.log.end):
-            if offset in self.tier_truth and offset < manifest.end_offset:
-                self.require(leader.log.at(offset) == self.tier_truth[offset], f"I5: leader differs at {offset}")
+        self.check_leader(leader.log, manifest)
         for offset, entry in self.committed.items():
             if manifest.start_offset <= offset < manifest.end_offset:
                 self.require(self.tier_truth.get(offset) == entry, f"committed {entry} at {offset} is not in the tier")
+
+    def check_leader(self, log: SimLog, manifest: Manifest) -> None:
+        for offset in range(max(manifest.start_offset, log.base), min(log.end, manifest.end_offset)):
+            if offset in self.tier_truth:
+                self.require(log.at(offset) == self.tier_truth[offset], f"I5: leader differs at {offset}")

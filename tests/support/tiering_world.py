@@ -71,16 +71,21 @@ LIMITS = TieringLimits(
 class World:
     """See the module's text. `run` lives through a bad day and the repair behind it."""
 
+    cleanup_policy = "delete"
+    new_log: Callable[[], SimLog] = SimLog
+    new_books = Books
+
     def __init__(self, seed: int, rules: Rules | None = None) -> None:
         self.random = random.Random(seed)
         self.rules = rules or Rules()
         self.now = 0
         self.store = SimStore(self)
-        self.brokers = [SimBroker(n, clock_skew_ms=self.random.randint(-5_000, 5_000)) for n in range(3)]
+        new_log = type(self).new_log
+        self.brokers = [SimBroker(n, new_log(), clock_skew_ms=self.random.randint(-5_000, 5_000)) for n in range(3)]
         self.leader = 0
         self.epoch = 0
         self.in_sync = {0, 1, 2}
-        self.books = Books(self.store, self.require)
+        self.books = self.new_books(self.store, self.require)
         self.seed = seed
         self.retention_bytes = self.random.choice([-1, 60, 150])
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
@@ -144,8 +149,12 @@ class World:
             self._step(mischief=False)
             if leader.machine is not None and leader.machine.tiered_end >= leader.log.active_base:
                 break
-        for _ in range(100):
-            self._step(mischief=False)
+        for _ in range(SETTLE_STEPS_MAX // 100):
+            version = self.books.manifest.version if self.books.manifest else 0
+            for _ in range(100):
+                self._step(mischief=False)
+            if self.books.manifest and self.books.manifest.version == version and not self.store.under_way:
+                break
         self.books.check_rest(leader)
 
     def _mischief(self) -> None:
@@ -172,7 +181,7 @@ class World:
             if broker.log.end > broker.log.base:
                 broker.log.truncate(self.random.randint(broker.log.base, broker.log.end))
         elif kind < 0.32:
-            broker.unclean, broker.log = True, SimLog()
+            broker.unclean, broker.log = True, type(self).new_log()
         if broker.unclean and self.in_sync != {broker.number}:
             self.in_sync.discard(broker.number)
         self.later(self.random.randint(50, 600), lambda: self._restart(broker))
@@ -221,7 +230,7 @@ class World:
             TOPIC,
             TOPIC_ID,
             0,
-            "delete",
+            self.cleanup_policy,
             self.epoch,
             LIMITS,
             SeededRandomness(self.random.randrange(1 << 30)),
@@ -256,6 +265,17 @@ class World:
 
     def _follow(self, broker: SimBroker, leader: SimBroker) -> None:
         mine, his = broker.log, leader.log
+        self._adopt(mine, his)
+        mine.log_start = max(mine.log_start, his.log_start)
+        broker.tiered_end = max(broker.tiered_end, leader.tiered_end)
+        broker.high_watermark = min(leader.high_watermark, mine.end)
+        broker.unclean = False
+        if self.random.random() < 0.15:
+            mine.roll(self.now)
+        self._delete_local(broker)
+
+    def _adopt(self, mine: SimLog, his: SimLog) -> None:
+        """A follower's log becomes as the leader's."""
         if mine.end < his.base or mine.base > his.end:
             mine.restart(his.base)
         common = max(mine.base, his.base)
@@ -272,13 +292,6 @@ class World:
         if mine.base > his.base and mine.end < his.base:
             mine.restart(his.base)
         mine.entries += his.entries[mine.end - his.base :]
-        mine.log_start = max(mine.log_start, his.log_start)
-        broker.tiered_end = max(broker.tiered_end, leader.tiered_end)
-        broker.high_watermark = min(leader.high_watermark, mine.end)
-        broker.unclean = False
-        if self.random.random() < 0.15:
-            mine.roll(self.now)
-        self._delete_local(broker)
 
     def _differs_below(self, log: SimLog, offset: int) -> bool:
         """Whether a follower kept a dead lineage below the leader's local start: the epoch history tells it."""
@@ -369,25 +382,8 @@ class World:
                 send(lambda: ManifestRead(*store.objects.get(MANIFEST, (None, None))))
             case WriteManifest(manifest, etag):
                 send(lambda: self._write(manifest, etag))
-            case UploadSegment(name, listed_from):
-                log = broker.log
-                if name.start < log.base or name.end > log.end:
-                    self._answer(broker, machine, UploadUndecided("its file is gone"))
-                    return
-                body = (name.start, tuple(log.entries[name.start - log.base : name.end - log.base]))
-                if self.rules.told_when_uploaded:
-                    broker.tiered_end = max(broker.tiered_end, name.end)
-                item = SegmentItem(
-                    listed_from,
-                    name.end,
-                    str(name),
-                    name.end - name.start,
-                    0,
-                    hash(body),
-                    self.now,
-                    name.end - listed_from,
-                )
-                send(lambda: self._create(str(name), body, SegmentUploaded(item)))
+            case UploadSegment():
+                self._upload(broker, machine, request, send)
             case UploadPage(name, items):
                 page = page_item(str(name), b"", items)
                 send(lambda: self._create(str(name), items, PageUploaded(page)))
@@ -405,6 +401,20 @@ class World:
                 store.request(lambda: self._dead(manifest, epoch), sweep, unanswered)
             case RecoverLog(manifest):
                 store.request(lambda: None, lambda _: self._recover(broker, machine, manifest), unanswered)
+
+    def _upload(
+        self, broker: SimBroker, machine: TieringLeader, request: UploadSegment, send: Callable[[Any], None]
+    ) -> None:
+        log, name, listed_from = broker.log, request.name, request.listed_from
+        if name.start < log.base or name.end > log.end:
+            self._answer(broker, machine, UploadUndecided("its file is gone"))
+            return
+        body = (name.start, tuple(log.entries[name.start - log.base : name.end - log.base]))
+        if self.rules.told_when_uploaded:
+            broker.tiered_end = max(broker.tiered_end, name.end)
+        size = name.end - name.start
+        item = SegmentItem(listed_from, name.end, str(name), size, 0, hash(body), self.now, name.end - listed_from)
+        send(lambda: self._create(str(name), body, SegmentUploaded(item)))
 
     def _write(self, manifest: Manifest, etag: str | None) -> Event:
         new = self.store.create(MANIFEST, manifest) if etag is None else self.store.swap(MANIFEST, manifest, etag)

@@ -113,10 +113,10 @@ def test_tests_may_have_segments_below_the_limit() -> None:
     assert topic_config({"internal.segment.bytes": "100"}, DEFAULTS).segment_bytes == 100
 
 
-def test_topics_are_tiered_unless_they_are_compacted_or_the_cluster_is_not() -> None:
+def test_topics_are_tiered_unless_they_or_the_cluster_say_no() -> None:
     assert topic_config({}, DEFAULTS).remote_storage_enable
     assert topic_config({"cleanup.policy": ""}, DEFAULTS).remote_storage_enable
-    assert not topic_config({"cleanup.policy": "compact,delete"}, DEFAULTS).remote_storage_enable
+    assert topic_config({"cleanup.policy": "compact,delete"}, DEFAULTS).remote_storage_enable
     assert not topic_config({"remote.storage.enable": "false"}, DEFAULTS).remote_storage_enable
     assert not topic_config({}, BrokerConfig({"remote.log.storage.system.enable": "false"})).remote_storage_enable
 
@@ -139,7 +139,6 @@ def test_an_entry_that_means_nothing_here_does_not_make_a_log_unusable() -> None
         {"retention.ms": None},
         {"retention.ms": "x"},
         {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"},
-        {"cleanup.policy": "compact", "remote.storage.enable": "true"},
         {"retention.ms": "5", "local.retention.ms": "10"},
         {"retention.bytes": "5", "local.retention.bytes": "10"},
         {"retention.ms": "5", "local.retention.ms": "-1"},
@@ -158,6 +157,7 @@ def test_topic_configs_that_cannot_be_are_refused(entries: dict[str, str | None]
     [
         {},
         {"cleanup.policy": "compact"},
+        {"cleanup.policy": "compact", "remote.storage.enable": "true"},
         {"retention.ms": "-1", "local.retention.ms": "-1"},
         {"remote.storage.enable": "false", "local.retention.ms": "10", "retention.ms": "5"},
         {"remote.log.copy.disable": "true"},

@@ -25,6 +25,7 @@ COMPACT = {
     "min_cleanable_dirty_ratio": "0.1",
     "internal_segment_bytes": "600",
     "file_delete_delay_ms": "0",
+    "remote_storage_enable": "false",
 }
 
 
@@ -260,3 +261,21 @@ def test_the_end_of_the_broker_ends_the_helpers(world: CleanerWorld) -> None:
     assert world.workers[0].closed
     world.workers[0].work()
     assert hosted.log.cleaned_offset == -1, "nobody listens any more"
+
+
+def test_of_a_tiered_log_only_what_the_tier_has_is_compacted(world: CleanerWorld) -> None:
+    (hosted,) = begin(world, remote_storage_enable="true")
+    world.fill(hosted)
+    world.look()
+    assert not world.workers or not world.workers[0].is_busy
+    tiered_end = hosted.log.segments[2].base_offset
+    hosted.tiered_to(tiered_end)
+    world.look()
+    world.workers[0].work()
+    assert hosted.log.cleaned_offset == tiered_end
+    assert hosted.log.compacted_to == tiered_end
+    hosted.tiered_to(hosted.log.segments[-1].base_offset)
+    world.look()
+    assert hosted.log.compacted_to == -1, "a round is under way"
+    world.workers[0].work()
+    assert hosted.log.compacted_to == hosted.log.segments[-1].base_offset
