@@ -415,7 +415,6 @@ _STORAGE = (
         MAX_LONG,
         "Bytes a second that are copied between the data directories of a broker.",
         low=1,
-        no_effect="replicas do not move between the data directories of a broker",
         dynamic=True,
         ours=True,
     ),

@@ -37,6 +37,7 @@ from appliance.broker_actors.log_repair import LogRepair
 from appliance.broker_actors.offline_replicas import OfflineReplicas
 from appliance.broker_actors.partition_host import PartitionHost
 from appliance.broker_actors.replica_manager import ReplicaManager
+from appliance.broker_actors.replica_moves import ReplicaMoves
 from appliance.broker_actors.serving import ServingGate
 from appliance.broker_actors.transaction_host import TransactionCoordinatorHost
 from appliance.controller.image import MetadataImage
@@ -207,6 +208,7 @@ class Broker:
         # From here on: thousands of logs are no garbage, however often one looks.
         gc.set_threshold(*GC_THRESHOLD)
         settings = self._settings
+        self.moves = ReplicaMoves(self.partitions, logs, self.clock, self.background, self.cleaner.is_cleaning)
         listeners = self.listeners.open(self.server)
         self._address = f"{listeners[0].host}:{listeners[0].port}"
         identity = BrokerIdentity(
@@ -367,6 +369,7 @@ class Broker:
             self._taken()
             self._taken = None
         for callback in list(self._image_callbacks.values()):
+        self.moves.opened()
             try:
                 callback(self.image)
             except Exception:
@@ -428,6 +431,7 @@ class Broker:
         self.transactions.close()
         self.server.close()
         self.timers.close()
+        self.moves.close()
         self.remote.close()
         self.remote_threads.close()
         self._tiering_threads.close()

@@ -24,7 +24,7 @@ class FlushBeforeAck:
     def flush(self) -> None:
         """Make what is written durable; all that comes meanwhile is the next flush's."""
         hosted, log = self._hosted, self._hosted.log
-        if self._flushing or hosted.offline:
+        if self._flushing or hosted.offline or log.holds_flushes:
             return
         try:
             flush = log.prepare_flush()

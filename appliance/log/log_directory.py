@@ -12,6 +12,7 @@ DIR/cleaner-offset-checkpoint         how far logs have been compacted; not ther
 DIR/replication-offset-checkpoint     high watermarks
 DIR/<topic>-<partition>/              a log
 DIR/<topic>-<partition>.<32 hex digits>-delete/   a deleted log, until its files go
+DIR/<topic>-<partition>.<32 hex digits>-future/   one on its way from another directory (`future_logs.py`)
 ```
 """
 
@@ -112,6 +113,8 @@ class LogDirectory:
         self.free_bytes = -1
         """Of the file system, at the last look; -1 before it."""
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.futures: dict[TopicPartition, PartitionLog] = {}
+        """Logs on their way to here."""
         self.high_watermarks: dict[TopicPartition, int] = {}
         """As of the last checkpoint before the start."""
         self.unopened: set[TopicPartition] = set()
@@ -121,7 +124,7 @@ class LogDirectory:
         self._broker_id = broker_id
         self._cluster_id = cluster_id
         self._clock = clock
-        self._disk = disk
+        self.disk = self._disk = disk
         self._randomness = randomness
         self._files = files
         self._reaper = reaper
@@ -133,6 +136,7 @@ class LogDirectory:
         self._cleaned: dict[TopicPartition, int] = {}
         """How far logs have been compacted, as the file says."""
         self._points_lock = threading.Lock()
+        self._cleaned_lock = threading.Lock()
         self._stored_keys: set[TopicPartition] = set()
         """The logs of which the checkpoints may say something."""
         self._starts_lock = threading.Lock()
@@ -368,6 +372,68 @@ class LogDirectory:
             self.rename_away(log.topic_partition, log.config.file_delete_delay_ms)
         self._forget_checkpoints(log.topic_partition)
 
+    # Logs on their way to here
+
+    def open_future(
+        self, topic_partition: TopicPartition, name: str, topic_id: uuid.UUID, config: TopicConfig
+    ) -> PartitionLog:
+        """Open or begin a future log in the folder of this name. Blocks. Raises OSError, CorruptCheckpoint.
+
+        A helper thread fills it: its files are counted for themselves, so that nobody else closes them.
+        """
+        future = PartitionLog(
+            self.path / name,
+            topic_partition,
+            topic_id,
+            config,
+            self._clock,
+            self._disk,
+            recovery_point=self._recovery_points.get(topic_partition, 0),
+            log_start_offset=self._log_starts.get(topic_partition, 0),
+            cleaned_offset=self._cleaned.get(topic_partition, -1),
+            files=OpenFiles(self._disk),
+            reaper=self._reaper,
+            randomness=self._randomness,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+            producers_max=self._producers_max,
+        )
+        future.before_cut = self._store_recovery_points
+        self.futures[topic_partition] = future
+        return future
+
+    def adopt(self, log: PartitionLog) -> None:
+        """A log has come here for good."""
+        log.before_cut = self._store_recovery_points
+        self.logs[log.topic_partition] = log
+
+    def give_up(self, topic_partition: TopicPartition, delay_ms: int) -> None:
+        """A log has gone from here. Raises OSError."""
+        self._forget_checkpoints(topic_partition)
+        self.rename_away(topic_partition, delay_ms)
+
+    def put_away(self, name: str) -> None:
+        """Let the folder of a future log go. Raises OSError."""
+        target = self.path / (name.removesuffix("-future") + DELETE_SUFFIX)
+        self._disk.rename(self.path / name, target)
+        self._disk.fsync_directory(self.path)
+        self._reaper.condemn(target, self._clock.now_ms())
+
+    def forget_checkpoints_of(self, topic_partition: TopicPartition) -> None:
+        """What an older log of that name left in the checkpoints means nothing, also after a crash. Raises OSError."""
+        self._forget_checkpoints(topic_partition)
+        if topic_partition in self._stored_keys:
+            self.store_checkpoints()
+
+    def store_checkpoints(self) -> None:
+        """Make durable what the checkpoints say, but for high watermarks. Blocks; any thread. Raises OSError."""
+        self._store_recovery_points()
+        self.checkpoint_log_starts()()
+        self._store_cleaned()
+
+    def _with_futures(self) -> dict[TopicPartition, PartitionLog]:
+        """A copy: a helper thread may be adding one."""
+        return {**self.futures, **self.logs}
+
     def rename_away(self, topic_partition: TopicPartition, delay_ms: int) -> None:
         """Let a folder be nobody's at once, and go later. Raises OSError."""
         tail = f".{random_uuid(self._randomness).hex}{DELETE_SUFFIX}"
@@ -386,28 +452,31 @@ class LogDirectory:
         """What the checkpoint files should say now, of the logs that lie here; the result may be called in a helper
         thread, one at a time. It raises OSError.
         """
-        # A copy: a helper thread may be adding one.
-        logs = self.logs.copy()
         watermarks = self._kept(self.high_watermarks)
-        watermarks.update((key, high_watermarks[key]) for key in logs if key in high_watermarks)
+        watermarks.update((key, high_watermarks[key]) for key in self._with_futures() if key in high_watermarks)
         write_starts = self.checkpoint_log_starts()
-        cleaned = self._kept(self._cleaned)
-        cleaned.update((key, log.cleaned_offset) for key, log in logs.items() if log.cleaned_offset >= 0)
 
         def write() -> None:
             self._store_recovery_points()
             write_starts()
-            if cleaned != self._cleaned:
-                write_offsets(self._disk, self.path / CLEANER_FILE, cleaned)
-                self._cleaned = cleaned
+            self._store_cleaned()
             self._write(HIGH_WATERMARK_FILE, watermarks)
 
         return write
 
+    def _store_cleaned(self) -> None:
+        with self._cleaned_lock:
+            cleaned = self._kept(self._cleaned)
+            logs = self._with_futures()
+            cleaned.update((key, log.cleaned_offset) for key, log in logs.items() if log.cleaned_offset >= 0)
+            if cleaned != self._cleaned:
+                write_offsets(self._disk, self.path / CLEANER_FILE, cleaned)
+                self._cleaned = cleaned
+
     def _store_recovery_points(self) -> None:
         # Under the lock, and as they are now: a point that a cut has lowered must not be written over by an older one.
         with self._points_lock:
-            logs = self.logs.copy()
+            logs = self._with_futures()
             points = self._kept(self._recovery_points)
             points.update((key, log.recovery_point) for key, log in logs.items())
             self._write(RECOVERY_POINT_FILE, points)
@@ -423,7 +492,7 @@ class LogDirectory:
         starts = self._kept(self._log_starts)
         starts.update(
             (key, log.log_start_offset)
-            for key, log in self.logs.copy().items()
+            for key, log in self._with_futures().items()
             if log.log_start_offset > (0 if log.config.remote_storage_enable else log.segments[0].base_offset)
         )
         self._starts_taken = taken = self._starts_taken + 1

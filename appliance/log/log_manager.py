@@ -21,6 +21,7 @@ from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.log.checkpoints import CorruptCheckpoint
 from appliance.log.directory_identity import FOLDER_EXIT_CODE, DirectoryLock, Shutdown, host_boot_id
 from appliance.log.errors import LogUnavailable, LogWriteFailed
+from appliance.log.future_logs import FutureLogs, after_crash
 from appliance.log.log_directory import DirectoryState, LogDirectory, parse_folder_name
 from appliance.log.open_files import OPEN_SEGMENTS_MAX, OpenFiles, Reaper
 from appliance.log.partition_log import PRODUCER_ID_EXPIRATION_MS, PartitionLog
@@ -77,12 +78,18 @@ class LogManager:
         """Topic ids of the partitions that were this broker's at the start and of which there was no log."""
         self.files = OpenFiles(disk, max_open_segments)
         self.files.writeback.step_bytes = writeback_bytes
+        self.futures = FutureLogs(self)
+        """Logs on their way from one directory to another."""
+        self.preferred: dict[TopicPartition, Path] = {}
+        """Where logs are to be begun that are not there yet."""
+        self.disk = disk
+        self.randomness = randomness or SystemRandomness()
         self._clock = clock
         self._recovery_threads = recovery_threads
         self._reaper = Reaper(disk)
         self._placing = threading.Lock()
         self._twice: dict[TopicPartition, str] = {}
-        """Logs that lie in two directories, and the error that names both."""
+        """Logs of which nobody can tell in which of two directories they are, and the error that says so."""
         self.directories = [
             LogDirectory(
                 path,
@@ -90,7 +97,7 @@ class LogManager:
                 cluster_id=cluster_id,
                 clock=clock,
                 disk=disk,
-                randomness=randomness or SystemRandomness(),
+                randomness=self.randomness,
                 files=self.files,
                 reaper=self._reaper,
                 min_free_bytes=min_free_bytes,
@@ -214,13 +221,14 @@ class LogManager:
             try:
                 for topic_partition in directory.find():
                     found.setdefault(topic_partition, []).append(directory)
+                self.futures.look(directory)
             except OSError as error:
                 directory.fail(f"listing it: {error.strerror}")
         groups: dict[Path, list[tuple[LogDirectory, TopicPartition]]] = {d.path: [] for d in self.directories}
         for topic_partition, holders in found.items():
             if topic_partition in self.logs:
                 continue
-            holder = holders[0] if len(holders) == 1 else self._choose(topic_partition, holders, topic_id_of)
+            holder = self._holder(topic_partition, holders, config_of, topic_id_of)
             if holder is not None:
                 groups[holder.path].append((holder, topic_partition))
         progress = _Progress("opened", sum(map(len, groups.values())), self._clock)
@@ -252,6 +260,29 @@ class LogManager:
             raise UserError(f"no data directory can be used: {reasons}", FOLDER_EXIT_CODE)
         self.logs = {key: self.logs[key] for key in sorted(self.logs)}
         return self.logs
+
+    def _holder(
+        self,
+        topic_partition: TopicPartition,
+        holders: list[LogDirectory],
+        config_of: Callable[[str], TopicConfig],
+        topic_id_of: Callable[[str], uuid.UUID | None],
+    ) -> LogDirectory | None:
+        """Which of the directories has the log that counts; None if that cannot be told."""
+        if len(self.known) > 1:
+            try:
+                delay_ms = config_of(topic_partition.topic).file_delete_delay_ms
+                left, reason = after_crash(topic_partition, holders, self.usable, delay_ms)
+            except OSError as error:
+                left, reason = [], f"{topic_partition} cannot be looked at: {error.strerror or error}"
+            if not left:
+                self._twice[topic_partition] = reason
+                logger.error("%s", reason)
+                for directory in holders:
+                    directory.unopened.add(topic_partition)
+                return None
+            holders = left
+        return holders[0] if len(holders) == 1 else self._choose(topic_partition, holders, topic_id_of)
 
     def _choose(
         self,
@@ -332,8 +363,9 @@ class LogManager:
             raise LogUnavailable(f"{topic_partition} is in no data directory that can be used; it may lie in {away}")
         with self._placing:
             # A full directory takes no more; then Kafka's rule, and where there is most room.
+            preferred = self.preferred.pop(topic_partition, None)
             directory = min(
-                holders or usable,
+                holders or [d for d in usable if d.path == preferred] or usable,
                 key=lambda d: (d.state is not DirectoryState.ONLINE, len(d.logs) + d.coming, -d.free_bytes),
             )
             directory.coming += 1
@@ -362,6 +394,7 @@ class LogManager:
         log = self.logs.pop(topic_partition, None)
         if log is not None:
             self.directory_of(log.directory).delete(log)
+        self.futures.cancel(topic_partition)
 
     def due_deletions(self, now_ms: int) -> list[Path]:
         """Files and folders whose delay is over; hand them to `unlink` in a helper thread."""
@@ -430,6 +463,7 @@ class LogManager:
             progress.one_more()
 
         groups = [[(directory, log) for log in directory.logs.values()] for directory in self.directories]
+        self.futures.close()
         try:
             for_each(groups, self._recovery_threads, close_one)
             working()

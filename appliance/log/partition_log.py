@@ -70,6 +70,9 @@ class PartitionLog(CutLog):
         "_flushed_ms",
         "_folder_created",
         "_producer_id_expiration_ms",
+        "flushes_under_way",
+        "holds_flushes",
+        "is_moving",
         "topic_id",
         "topic_partition",
     )
@@ -125,6 +128,12 @@ class PartitionLog(CutLog):
         """Where the last clean end left the log, with a producer snapshot there; -1 if that is not known."""
         self._is_settled = False
         self._flushed_ms = clock.now_ms()
+        self.flushes_under_way = 0
+        """Prepared, and not yet told how they ended."""
+        self.holds_flushes = False
+        """It is about to move to another data directory: no acknowledgement may come from a flush in this one."""
+        self.is_moving = False
+        """On its way there: what is copied already must not be compacted here."""
         self.before_cut = None
         self._open(clean, stored_topic_id)
 
@@ -480,6 +489,7 @@ class PartitionLog(CutLog):
             self._cuts,
         )
         self._file_created = self._folder_created = False
+        self.flushes_under_way += 1
         return flush
 
     def flushed(self, flush: Flush) -> None:
@@ -500,8 +510,8 @@ class PartitionLog(CutLog):
         self._failed = True
         return LogWriteFailed(f"flushing {self.directory}", error, self.directory, cut_back=False)
 
-    @staticmethod
-    def _release(flush: Flush) -> None:
+    def _release(self, flush: Flush) -> None:
+        self.flushes_under_way -= 1
         for segment in flush.segments:
             segment.release()
 
@@ -517,6 +527,35 @@ class PartitionLog(CutLog):
             except OSError as error:
                 raise self.flush_failed(flush, error) from error
             self.flushed(flush)
+
+    # Moving to another data directory
+
+    @property
+    def is_being_changed(self) -> bool:
+        """Whether a helper thread is at work on its files."""
+        return self.flushes_under_way > 0 or self._replacing is not None
+
+    def take_over(self, other: PartitionLog, directory: Path, files: OpenFiles) -> None:
+        """Go on in the files of another log that is the same, in a folder that is named `directory` now.
+
+        Slices on their way keep the old files; a reader in a helper thread gets `SegmentGone` and looks again.
+        """
+        invariant(not self._staged and not self.is_being_changed, f"{self!r} moves while it is at work")
+        invariant(other.log_end_offset == self.log_end_offset, f"{other!r} is not {self!r}")
+        for old in self.segments:
+            old.condemn()
+        for segment in other.segments:
+            segment.moved(directory, files)
+        self.directory = directory
+        self.segments[:] = other.segments
+        other.segments = []
+        self.recovery_point, self.stored_recovery_point = other.recovery_point, other.stored_recovery_point
+        self.cleaned_offset = other.cleaned_offset
+        self._pending_snapshots = other._pending_snapshots
+        self._file_created, self._folder_created = other._file_created, other._folder_created
+        self._failed, self._clean_end, self._cuts = False, -1, self._cuts + 1
+        self.leader_epochs.unstored = True
+        self._set_end(self.log_end_offset)
 
     @property
     def _is_as_it_was(self) -> bool:

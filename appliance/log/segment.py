@@ -301,6 +301,14 @@ class Segment:
         self.forget()
         self._files.condemn(self)
 
+    def moved(self, directory: Path, files: OpenFiles) -> None:
+        """Its files lie in another folder now, and are counted with others. Nobody holds it."""
+        self._files.close(self)
+        self._files.forget_index(self)
+        if not self.is_active and not self.has_unstored_indexes:
+            self._index = self._time_index = None
+        self.directory, self._files = directory, files
+
     def learn_times(self) -> None:
         """Find out the first and the largest timestamp. Reads files: for a helper thread, while retained."""
         try:

@@ -8,6 +8,7 @@ from appliance.server.context import Broker
 from appliance.server.dispatcher import HandlerEntry
 from appliance.server.handlers import (
     acls,
+    alter_log_dirs,
     api_versions,
     cluster,
     cluster_admin,
@@ -85,6 +86,7 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         BROKER_STATUS: HandlerEntry(status.broker_status),
         IMPORT_RECORDS: HandlerEntry(import_records.handle, error=import_records.failed),
         REPLICA_LOG_ENDS: HandlerEntry(log_ends.replica_log_ends),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: HandlerEntry(alter_log_dirs.handle),
         CONTROLLER_STATUS: HandlerEntry(status.controller_status, error=status.controller_status_failed),
         **sasl_handlers(),
         **scram_credentials.scram_handlers(),

@@ -185,6 +185,13 @@ class Cleaner(Protocol):
 
 
 class Broker(Protocol):
+class Moves(Protocol):
+    """Replicas that move between the data directories of this broker."""
+
+    def alter(self, topic_partition: TopicPartition, path: str, done: Callable[[ErrorCode], None]) -> None:
+        """Let a replica go to that directory; `done` is called once, when it is on its way or cannot be."""
+
+
     """The broker as its handlers see it."""
 
     @property
@@ -221,6 +228,8 @@ class Broker(Protocol):
     def remote(self) -> RemoteReader: ...
     @property
     def remote_threads(self) -> Background:
+    def moves(self) -> Moves: ...
+    @property
         """Where the object store is read, so that it holds up nothing else."""
 
     @property

@@ -12,6 +12,7 @@ from appliance.server.access import Access
 from appliance.server.authorization.rules import CLUSTER, DENIED, GROUP, TEXTS, TOPIC, Rule, amend
 from appliance.server.context import Broker
 from appliance.server.forwarding import ErrorForm
+from appliance.server.handlers.alter_log_dirs import answer_of, wanted_in
 from appliance.server.handlers.configs import BROKER, BROKER_LOGGER
 from appliance.server.handlers.configs import TOPIC as TOPIC_CONFIGS
 from appliance.server.handlers.metadata import cluster_operations
@@ -23,6 +24,7 @@ from appliance.wire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from appliance.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from appliance.wire.messages.describe_client_quotas import DescribeClientQuotasResponse
 from appliance.wire.messages.describe_cluster import DescribeClusterResponse
 from appliance.wire.messages.describe_log_dirs import DescribeLogDirsResponse
@@ -94,6 +96,14 @@ def describe_log_dirs(broker: Broker, request: Request, access: Access) -> Struc
         return None
     has_room = request.api_version >= _LOG_DIRS_ERROR_SINCE
     return DescribeLogDirsResponse(error_code=DENIED[CLUSTER] if has_room else ErrorCode.NONE)
+
+
+def alter_log_dirs(broker: Broker, request: Request, access: Access) -> Struct | None:
+    """ALTER of the cluster."""
+    if access.may(Operation.ALTER, CLUSTER):
+        return None
+    wanted = wanted_in(cast(AlterReplicaLogDirsRequest, request.body))
+    return answer_of(dict.fromkeys(wanted, DENIED[CLUSTER]))
 
 
 def describe_quotas(broker: Broker, request: Request, access: Access) -> Struct | None:

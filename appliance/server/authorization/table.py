@@ -134,6 +134,7 @@ RULES: Mapping[int, Rule] = {
     ApiKey.DELETE_ACLS: needs(ALTER),
     BROKER_STATUS: needs(DESCRIBE),
     CONTROLLER_STATUS: needs(DESCRIBE),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: administration.alter_log_dirs,
     # Groups
     ApiKey.FIND_COORDINATOR: groups.find,
     ApiKey.JOIN_GROUP: groups.join,

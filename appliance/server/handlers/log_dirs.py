@@ -2,7 +2,7 @@
 
 - One result for each data directory. One that is offline answers KAFKA_STORAGE_ERROR, and nothing of what it holds.
 - Sizes are those of the .log files. The lag is how far the log's end is behind the high watermark: 0 unless this
-  replica is behind its leader, -1 where the partition is out of service.
+  replica is behind its leader, -1 where the partition is out of service. A future log's is what it has still to copy.
 v3 an error for the whole answer · v4 total and usable bytes of the file system (KIP-827) · v5 cordoned, always false
 """
 
@@ -57,6 +57,18 @@ def _result(broker: Broker, directory: LogDirectory, named: dict[str, set[int]] 
                 partition_index=index,
                 partition_size=log.size_bytes,
                 offset_lag=max(0, hosted.high_watermark - log.log_end_offset) if is_served else NO_LAG_KNOWN,
+            )
+        )
+    for moved in list(broker.logs.futures.under_way.values()):
+        name, index = moved.log.topic_partition
+        if moved.target is not directory or (named is not None and index not in named.get(name, ())):
+            continue
+        topics.setdefault(name, DescribeLogDirsTopic(name=name)).partitions.append(
+            DescribeLogDirsPartition(
+                partition_index=index,
+                partition_size=moved.future.size_bytes,
+                offset_lag=moved.lag,
+                is_future_key=True,
             )
         )
     result.topics = list(topics.values())

@@ -126,3 +126,42 @@ def test_clients_are_told_what_apache_kafka_tells_them(tmp_path: Path, kafka_saw
     assert ours == kafka_saw
     assert [len(sizes) for _, sizes, *_ in ours["all, version 5"]] == [3, 3]  # type: ignore[attr-defined]
     assert [code for code, *_ in ours["one is gone"]] == [0, 56]  # type: ignore[attr-defined]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", SERVERS)
+def test_kafkas_tool_moves_replicas_between_directories(kind: str, tmp_path: Path) -> None:
+    with server_of(kind, tmp_path) as (servers, folders), connect(servers) as connection:
+        topic = filled(connection)
+
+        def partitions_in(folder: Path) -> list[int]:
+            (result,) = [
+                each
+                for each in ask(connection, 4, {topic.name: list(range(PARTITIONS))})
+                if each.log_dir == str(folder)
+            ]
+            return sorted(part.partition_index for found in result.topics for part in found.partitions)
+
+        def reassign(*arguments: str) -> str:
+            name = "reassign.ReassignPartitionsCommand"
+            return tool(name, "--bootstrap-server", servers, "--reassignment-json-file", str(plan), *arguments)
+
+        moved = partitions_in(folders[0])
+        rows = [
+            {"topic": topic.name, "partition": each, "replicas": [1], "log_dirs": [str(folders[1])]}
+            for each in range(PARTITIONS)
+        ]
+        plan = tmp_path / "plan.json"
+        plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+        said = reassign("--execute", "--replica-alter-log-dirs-throttle", "100000000")
+        assert "Successfully started log directory moves for:" in said
+        assert all(f"{topic.name}-{each}-1" in said for each in moved), said
+        deadline = time.monotonic() + FAILED_WITHIN_S
+        while partitions_in(folders[1]) != list(range(PARTITIONS)) or partitions_in(folders[0]):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        said = reassign("--verify")
+        completed = f"Reassignment of replica {topic.name}-{moved[0]}-1 completed successfully."
+        assert completed in said, said
+        for partition in range(PARTITIONS):
+            assert produce(connection, topic, batch_of(b"more"), partition=partition).base_offset == 1

@@ -11,6 +11,11 @@ from appliance.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from appliance.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from appliance.wire.messages.api_versions import ApiVersionsRequest
 from appliance.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -274,6 +279,25 @@ def describe_log_dirs(side: Side) -> None:
     ask("a partition that is missing", made.name, 7)
     ask("a topic that is missing", side.named("missing"), 0)
     side.ask("no topics", DescribeLogDirsRequest(topics=[]))
+
+
+@case(ApiKey.ALTER_REPLICA_LOG_DIRS)
+def alter_replica_log_dirs(side: Side) -> None:
+    (directory,) = side.connection.call(DescribeLogDirsRequest(topics=[])).results
+
+    def ask(label: str, path: str, name: str, *partitions: int) -> None:
+        wanted = [AlterReplicaLogDirTopic(name=name, partitions=[*partitions])]
+        side.ask(label, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=wanted)]))
+
+    made = side.new_topic("t", partitions=2)
+    ask("where it is", directory.log_dir, made.name, 0, 1)
+    ask("a directory that is missing", "/nowhere", made.name, 0)
+    ask("not a whole path", "nowhere", made.name, 0)
+    ask("a partition that is missing", directory.log_dir, made.name, 0, 7)
+    ask("a topic that is missing", directory.log_dir, side.named("missing"), 0)
+    ask("both are missing", "/nowhere", side.named("missing"), 0)
+    ask("a name that leaves no room", directory.log_dir, "x" * 230, 0)
+    side.ask("none", AlterReplicaLogDirsRequest(dirs=[]))
 
 
 @case(ApiKey.ELECT_LEADERS)

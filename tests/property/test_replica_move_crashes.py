@@ -1,0 +1,193 @@
+"""Logs move between two data directories, and the machine or the process dies at every single change to the disks.
+
+Whatever is left: the log is found in one of the two, with everything that was promised, as `log_life.py` says it; what
+was begun goes on, and comes to its end with the same log.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from appliance.base.randomness import SeededRandomness
+from appliance.log.future_logs import FutureLog
+from appliance.log.log_directory import LogDirectory
+from appliance.log.log_manager import LogManager
+from appliance.log.partition_log import PartitionLog
+from appliance.partition.future_replica import BeginAnew, Copy, CutTo, Extent, FutureReplica, Prepare
+from appliance.partition.replication_quota import ReplicationQuota
+from tests.support.fault_disk import FaultDisk, Loss, PowerCut
+from tests.support.log_life import ORDERS, ORDERS_ID, Life, Model, NoLock, all_aborted, check, config_for, contents
+from tests.support.logs import START_MS, TestClock
+from tests.support.seeds import seeds
+
+DIRECTORIES = (Path("/one"), Path("/two"))
+COPY_BYTES, MOVE_STEPS_MAX = 300, 200
+FAST = 1 << 62
+EVERY = 1 if "SEEDS" in os.environ else 13
+"""A crash comes at every so many changes to the disks."""
+WAYS: list[Loss | None] = [None, Loss.EVERYTHING, Loss.SOMETHING, Loss.NOTHING]
+
+
+def open_manager(disk: FaultDisk, boot_id: str) -> LogManager:
+    return LogManager(
+        DIRECTORIES,
+        broker_id=1,
+        cluster_id="c",
+        clock=TestClock(),
+        disk=disk,
+        randomness=SeededRandomness(disk.steps),
+        boot_id=boot_id,
+        lock=NoLock,
+        max_open_segments=3,
+    )
+
+
+def extent(log: PartitionLog) -> Extent:
+    return Extent(log.segments[0].base_offset, log.log_end_offset, log.leader_epochs.entries)
+
+
+def step(rules: FutureReplica, moved: FutureLog, copy_bytes: int = COPY_BYTES) -> bool:
+    """As the broker does it; whether it has moved."""
+    match rules.next_step(extent(moved.log), extent(moved.future), FAST, 0):
+        case Copy(_):
+            moved.copy(copy_bytes, START_MS)
+        case CutTo(offset):
+            moved.cut_to(offset)
+        case BeginAnew():
+            moved.begin_anew()
+        case Prepare(_):
+            moved.prepare()
+            if moved.may_swap:
+                moved.swap()
+                return True
+    return False
+
+
+def where(manager: LogManager) -> LogDirectory:
+    (directory,) = [each for each in manager.directories if ORDERS in each.logs]
+    return directory
+
+
+def other(manager: LogManager) -> LogDirectory:
+    (directory,) = [each for each in manager.directories if ORDERS not in each.logs]
+    return directory
+
+
+class MovingLife(Life):
+    """Between all that happens to a log it moves from one directory to the other and back."""
+
+    moves = 0
+
+    def run(self, lives: int = 2, operations: int = 45) -> None:
+        for number in range(lives):
+            self.manager = open_manager(self.disk, f"boot-{number}")
+            if number:
+                self.manager.load_all(lambda topic: self.config)
+            self.log = self.manager.create(ORDERS, ORDERS_ID, self.config)
+            if number:
+                assert self.log.log_end_offset == self.model.written_end
+                self.epoch += 1
+            self.rules = FutureReplica(ReplicationQuota())
+            for _ in range(operations):
+                self._something()
+                for _ in range(self.source.randint(0, 3)):
+                    self._move_on()
+            self.manager.close({ORDERS: self.log.log_end_offset})
+            self.model.flushed_end = self.model.written_end
+
+    def _move_on(self) -> None:
+        futures = self.manager.futures
+        moved = futures.under_way.get(ORDERS)
+        if moved is None:
+            if self.source.random() < 0.5:
+                futures.begin(ORDERS, other(self.manager), self.config)
+        elif self.source.random() < 0.02:
+            futures.cancel(ORDERS)
+        elif step(self.rules, moved):
+            self.moves += 1
+
+    def _other_topic(self) -> None:
+        self._checkpoint()
+
+
+def fingerprint(log: PartitionLog) -> tuple[object, ...]:
+    entries = log.leader_epochs.entries
+    return (
+        log.log_start_offset,
+        log.log_end_offset,
+        contents(log),
+        entries,
+        log.producer_state.entries,
+        all_aborted(log),
+    )
+
+
+def comes_back(disk: FaultDisk, model: Model, seed: int, power_cut: bool) -> None:
+    boot = "boot-2" if power_cut else "boot-0"
+    config = config_for(seed)
+    manager = open_manager(disk, boot)
+    log = manager.load_all(lambda topic: config).get(ORDERS)
+    promised = model.flushed_end if power_cut else model.written_end
+    if log is None:
+        assert promised == 0, f"the log is gone: {manager._twice}"
+        return
+    whole = check(log, [model.batches, *reversed(model.earlier)])
+    assert promised <= max(log.log_end_offset, model.log_start), f"{promised} was promised, it ends at {log!r}"
+    assert all(whole.get(offset) == batch for offset, batch in model.batches.items() if offset < promised)
+    before = fingerprint(log)
+    # The way goes on, or the way back begins.
+    found = manager.futures.found.get(ORDERS)
+    target = found[0] if found is not None and found[0] is not where(manager) else other(manager)
+    moved = manager.futures.begin(ORDERS, target, config)
+    rules = FutureReplica(ReplicationQuota())
+    assert any(step(rules, moved, 1 << 20) for _ in range(MOVE_STEPS_MAX)), "it does not come to an end"
+    assert where(manager) is target
+    assert fingerprint(log) == before
+    manager.close({ORDERS: log.log_end_offset})
+    disk.restart(power_cut=power_cut)
+    again = open_manager(disk, "boot-9" if power_cut else "boot-0")
+    logs = again.load_all(lambda topic: config)
+    assert where(again).path == target.path
+    assert fingerprint(logs[ORDERS])[1:3] == before[1:3]
+
+
+class Crashes:
+    """Goes through a life and, before each change to the disks, lets a copy of them crash and come back."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.step, self.count = seed, 0, 0
+        self.model = Model()
+        self.disk = FaultDisk(seed, page_bytes=64)
+        for directory in DIRECTORIES:
+            self.disk.mkdir(directory)
+        self.disk.fsync_directory(Path("/"))
+        self.disk.steps = 0
+        self.life = MovingLife(seed, self.disk, self.model)
+
+    def run(self) -> None:
+        self.disk.watch = self._fork
+        self.life.run()
+
+    def _fork(self) -> None:
+        self.step += 1
+        if (self.step + self.seed) % EVERY:
+            return
+        loss = WAYS[(self.step // EVERY + self.seed) % len(WAYS)]
+        disk = self.disk.copy(hash((self.seed, self.step)))
+        self.count += 1
+        try:
+            disk.restart(power_cut=loss is not None, loss=loss)
+            comes_back(disk, self.model, self.seed, loss is not None)
+        except (Exception, PowerCut) as error:
+            raise AssertionError(f"seed {self.seed}, step {self.step}, {loss}: {error}") from error
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_a_log_is_whole_wherever_its_move_was_cut_short(seed: int) -> None:
+    crashes = Crashes(seed)
+    crashes.run()
+    assert crashes.life.moves >= 2, "this life has seen too little"
+    assert crashes.count > 1_000 // EVERY
