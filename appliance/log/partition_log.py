@@ -123,10 +123,10 @@ class PartitionLog(CutLog):
         self.producer_state.limit = producers_max
         self._cuts = self._cuts_before_cleaning = 0
         self._replacing = None
+        self._is_settled = False
         self._folder_created = False
         self._clean_end = -1
         """Where the last clean end left the log, with a producer snapshot there; -1 if that is not known."""
-        self._is_settled = False
         self._flushed_ms = clock.now_ms()
         self.flushes_under_way = 0
         """Prepared, and not yet told how they ended."""
@@ -407,6 +407,8 @@ class PartitionLog(CutLog):
         A compacted log stays whole on the disk: compaction needs the older records beside the newer ones.
         """
         config = self.config
+        if config.is_compacted:
+            return self.segments[0].base_offset
         return expired_end(
             self.segments,
             retention_ms=config.effective_local_retention_ms,
@@ -416,8 +418,6 @@ class PartitionLog(CutLog):
         )
 
     # Producers
-        if config.is_compacted:
-            return self.segments[0].base_offset
 
     def producer_snapshot_at(self, offset: int) -> bytes | None:
         """The content of Kafka's `.snapshot` at a segment's end or the log's; None if none was taken there."""
