@@ -202,13 +202,13 @@ class Broker:
             self.listeners.security,
             self.cleaner.mended,
         )
+        self.moves = ReplicaMoves(self.partitions, logs, self.clock, self.background, self.cleaner.is_cleaning)
 
     def start(self) -> None:
         """Listen, then register. Raises: UserError when the address cannot be had."""
         # From here on: thousands of logs are no garbage, however often one looks.
         gc.set_threshold(*GC_THRESHOLD)
         settings = self._settings
-        self.moves = ReplicaMoves(self.partitions, logs, self.clock, self.background, self.cleaner.is_cleaning)
         listeners = self.listeners.open(self.server)
         self._address = f"{listeners[0].host}:{listeners[0].port}"
         identity = BrokerIdentity(
@@ -362,6 +362,7 @@ class Broker:
         self._changed.update(self.image.topics_by_id)
 
     def _opened(self) -> None:
+        self.moves.opened()
         self._tell()
 
     def _tell(self) -> None:
@@ -369,7 +370,6 @@ class Broker:
             self._taken()
             self._taken = None
         for callback in list(self._image_callbacks.values()):
-        self.moves.opened()
             try:
                 callback(self.image)
             except Exception:
@@ -424,6 +424,7 @@ class Broker:
         self._care.close()
         self.cleaner.close()
         self.repair.close()
+        self.moves.close()
         self.replication.close()
         self.tiering.close()
         self.group_backup.close()
@@ -431,7 +432,6 @@ class Broker:
         self.transactions.close()
         self.server.close()
         self.timers.close()
-        self.moves.close()
         self.remote.close()
         self.remote_threads.close()
         self._tiering_threads.close()

@@ -184,7 +184,6 @@ class Cleaner(Protocol):
         """Logs that are left alone until the next start, and why."""
 
 
-class Broker(Protocol):
 class Moves(Protocol):
     """Replicas that move between the data directories of this broker."""
 
@@ -192,6 +191,7 @@ class Moves(Protocol):
         """Let a replica go to that directory; `done` is called once, when it is on its way or cannot be."""
 
 
+class Broker(Protocol):
     """The broker as its handlers see it."""
 
     @property
@@ -221,6 +221,8 @@ class Moves(Protocol):
     @property
     def cleaner(self) -> Cleaner: ...
     @property
+    def moves(self) -> Moves: ...
+    @property
     def runtime_problem(self) -> str:
         """What is wrong with that which would start this process again; empty while nothing is."""
 
@@ -228,8 +230,6 @@ class Moves(Protocol):
     def remote(self) -> RemoteReader: ...
     @property
     def remote_threads(self) -> Background:
-    def moves(self) -> Moves: ...
-    @property
         """Where the object store is read, so that it holds up nothing else."""
 
     @property

@@ -120,6 +120,7 @@ RULES: Mapping[int, Rule] = {
     ApiKey.ALTER_CLIENT_QUOTAS: needs(ALTER_CONFIGS),
     # The cluster
     ApiKey.DESCRIBE_CLUSTER: administration.describe_cluster,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: administration.alter_log_dirs,
     ApiKey.DESCRIBE_LOG_DIRS: administration.describe_log_dirs,
     ApiKey.DESCRIBE_QUORUM: needs(DESCRIBE),
     ApiKey.UPDATE_FEATURES: needs(ALTER),
@@ -134,7 +135,6 @@ RULES: Mapping[int, Rule] = {
     ApiKey.DELETE_ACLS: needs(ALTER),
     BROKER_STATUS: needs(DESCRIBE),
     CONTROLLER_STATUS: needs(DESCRIBE),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: administration.alter_log_dirs,
     # Groups
     ApiKey.FIND_COORDINATOR: groups.find,
     ApiKey.JOIN_GROUP: groups.join,
