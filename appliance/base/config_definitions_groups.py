@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from appliance.base.config_definitions_resources import GROUP_DEFAULT_CONFIGS
+from appliance.base.config_definitions_share import SHARE_CONFIGS
 from appliance.base.config_definitions_topic import DAY_MS
 from appliance.base.config_types import ConfigType, Importance, row
 
@@ -11,7 +12,6 @@ HIGH = Importance.HIGH
 MAX_INT = 2**31 - 1
 
 _ONE_LOOP = "each broker is one process with one event loop"
-_NO_SHARE_GROUPS = "share groups are not served yet"
 
 
 def _is_migration_policy(value: object) -> str | None:
@@ -280,22 +280,5 @@ COORDINATOR_CONFIGS = (
         low=1,
         importance=HIGH,
     ),
-    row(
-        "share.coordinator.state.topic.replication.factor",
-        SHORT,
-        3,
-        "Replicas of `__share_group_state`.",
-        low=1,
-        importance=HIGH,
-        no_effect=_NO_SHARE_GROUPS,
-    ),
-    row(
-        "share.coordinator.state.topic.min.isr",
-        SHORT,
-        2,
-        "In-sync replicas that `__share_group_state` needs.",
-        low=1,
-        importance=HIGH,
-        no_effect=_NO_SHARE_GROUPS,
-    ),
+    *SHARE_CONFIGS,
 )

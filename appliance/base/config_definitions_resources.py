@@ -34,9 +34,11 @@ def _pair(name: str, default: int, limits: Limits, broker_limits: Limits, doc: s
     (low, high), (broker_low, broker_high) = limits, broker_limits
     broker_key = f"group.{name}"
     no_effect = _NO_SUCH_GROUPS
-    if name.startswith(("consumer.", "streams.")):
+    if name.startswith(("consumer.", "share.", "streams.")):
         # The broker says how far they may go: group.consumer.min.… and group.consumer.max.…
         (low, high), no_effect = broker_limits, ""
+        if name.startswith("share."):
+            high = None
     of_broker = row(broker_key, INT, default, doc, low=broker_low, high=broker_high, no_effect=no_effect)
     return row(name, INT, default, doc, low=low, high=high, dynamic=True, synonyms=(broker_key,)), of_broker
 

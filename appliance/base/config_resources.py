@@ -12,6 +12,13 @@ from appliance.base.errors import ErrorCode, KafkaError
 
 CLIENT_METRICS, GROUP = 16, 32
 """Types of resources as DescribeConfigs numbers them."""
+_UNBOUNDED = (
+    "initial.rebalance.delay.ms",
+    "auto.offset.reset",
+    "isolation.level",
+    "renew.acknowledge.enable",
+)
+"""Of groups' configs: those for which the broker has no bounds."""
 
 
 class ResourceKind(NamedTuple):
@@ -48,7 +55,7 @@ def validate_resource_config(resource_type: int, entries: Mapping[str, str], bro
         except BadValue as error:
             raise KafkaError(kind.unknown_key, str(error)) from None
     for name, value in values.items() if resource_type == GROUP else ():
-        if name.startswith(("consumer.", "streams.")):
+        if name.startswith(("consumer.", "share.", "streams.")):
             _check_limits(name, value, broker)
     for protocol in ("consumer", "share", "streams") if resource_type == GROUP else ():
         session, heartbeat = f"{protocol}.session.timeout.ms", f"{protocol}.heartbeat.interval.ms"
@@ -61,7 +68,7 @@ def validate_resource_config(resource_type: int, entries: Mapping[str, str], bro
 def _check_limits(name: str, value: int, broker: BrokerConfig) -> None:
     """Raises: KafkaError."""
     protocol, _, what = name.partition(".")
-    if what == "initial.rebalance.delay.ms":
+    if what in _UNBOUNDED:
         return
     if what == "num.standby.replicas":
         low, high = 0, broker.get("group.streams.max.standby.replicas")

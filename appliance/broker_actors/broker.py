@@ -39,6 +39,7 @@ from appliance.broker_actors.partition_host import PartitionHost
 from appliance.broker_actors.replica_manager import ReplicaManager
 from appliance.broker_actors.replica_moves import ReplicaMoves
 from appliance.broker_actors.serving import ServingGate
+from appliance.broker_actors.share_host import ShareHost
 from appliance.broker_actors.transaction_host import TransactionCoordinatorHost
 from appliance.controller.image import MetadataImage
 from appliance.controller.log_reader import CLUSTER_ID
@@ -156,6 +157,7 @@ class Broker:
         self.internal_topics = InternalTopics(self)
         self.groups = GroupCoordinatorHost(self, self.randomness)
         self.transactions = TransactionCoordinatorHost(self)
+        self.shares = ShareHost(self)
         self.on_image(self.quotas.image_changed)
         self.on_image(self._connection_settings.image_changed)
         # Uploads hold their threads for many seconds: they have threads of their own.
@@ -240,6 +242,7 @@ class Broker:
         self.loop_lag.start()
         self.groups.start()
         self.transactions.start()
+        self.shares.start()
         self._care.start()
         self._offline_replicas.start()
         self.cleaner.start()
@@ -430,6 +433,7 @@ class Broker:
         self.group_backup.close()
         self.groups.close()
         self.transactions.close()
+        self.shares.close()
         self.server.close()
         self.timers.close()
         self.remote.close()

@@ -21,7 +21,6 @@ from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.broker_actors.partition_coordinator import InternalPartition, PartitionCoordinator, SendAnswer
 from appliance.consumer_groups.config import consumer_group_config
 from appliance.consumer_groups.context import AnyEffect, Job
-from appliance.consumer_groups.stored import AnyRecord
 from appliance.controller.image import MetadataImage, TopicState
 from appliance.coordinator.calls import Call
 from appliance.coordinator.loader import LoadSummary, load, replaying
@@ -29,9 +28,12 @@ from appliance.coordinator.moment import Moment
 from appliance.coordinator.partitioner import partition_for
 from appliance.coordinator.shard import ShardLimits
 from appliance.groups.config import group_config
-from appliance.groups.refusals import refuse
 from appliance.groups.stored import LoadedTransactions
 from appliance.server.handlers.find_coordinator import OFFSETS_TOPIC
+from appliance.share_groups.config import share_group_config
+from appliance.share_groups.context import Outcome, PersistJob
+from appliance.share_groups.machine import ShareGroups, StoredWithShares, decoding
+from appliance.share_groups.refusals import refuse
 from appliance.streams_groups.config import streams_group_config
 from appliance.streams_groups.machine import EveryGroupMachine
 from appliance.streams_groups.records import decode_record
@@ -79,6 +81,7 @@ class GroupCoordinatorHost:
         self.config = group_config(broker.config.get)
         self.consumer_config = consumer_group_config(broker.config.get)
         self.streams_config = streams_group_config(broker.config.get)
+        self.share_config = share_group_config(broker.config.get)
         self.background = broker.background
         self._coordinators: dict[int, GroupCoordinator] = {}
         self._topics_by_id: Mapping[uuid.UUID, TopicState] = {}
@@ -134,17 +137,21 @@ class GroupCoordinatorHost:
         else:
             coordinator.submit(call, answer, None)
 
-    def view(self, group_id: str) -> EveryGroupMachine | ErrorCode:
+    def persist(self, job: PersistJob, done: Callable[[Outcome], None]) -> None:
+        """Have states of a share group begun or ended, wherever their coordinators are; `done` is called once."""
+        self._broker.shares.offsets.persist(job, done)
+
+    def view(self, group_id: str) -> ShareGroups | ErrorCode:
         """The groups of the partition that this group belongs to, or why they cannot be looked at here."""
         coordinator = self._coordinator_of(group_id)
         return ErrorCode.NOT_COORDINATOR if coordinator is None else coordinator.view()
 
-    def views(self) -> list[EveryGroupMachine] | ErrorCode:
+    def views(self) -> list[ShareGroups] | ErrorCode:
         """All groups that this broker coordinates."""
         views = [coordinator.view() for _, coordinator in sorted(self._coordinators.items())]
         if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in views:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return [view for view in views if isinstance(view, EveryGroupMachine)]
+        return [view for view in views if isinstance(view, ShareGroups)]
 
     def create_topic(self, done: Callable[[], None]) -> None:
         """Have `__consumer_offsets` created; `done` is called when it is there, or could not be created."""
@@ -183,38 +190,47 @@ class GroupCoordinatorHost:
                 coordinator.topics_deleted(deleted)
 
 
-class GroupCoordinator(PartitionCoordinator[EveryGroupMachine, AnyRecord, StoredEveryGroup]):
+class GroupCoordinator(PartitionCoordinator[ShareGroups, Any, StoredWithShares]):
     """The groups of one partition of `__consumer_offsets`."""
 
     def __init__(self, host: GroupCoordinatorHost, hosted: InternalPartition) -> None:
         super().__init__(host, hosted)
         self._groups_host = host
 
-    def _read(self) -> tuple[StoredEveryGroup, LoadSummary]:
-        stored = StoredEveryGroup()
+    def _read(self) -> tuple[StoredWithShares, LoadSummary]:
+        others = StoredEveryGroup()
+        stored = StoredWithShares(others)
+        replay = replaying(decoding(decode_record), stored)
         batches = self._hosted.read_committed_batches()
-        return stored, load(batches, replaying(decode_record, stored), LoadedTransactions(stored, decode_record))
+        return stored, load(batches, replay, LoadedTransactions(others, decode_record))
 
-    def _begin(self, stored: StoredEveryGroup) -> EveryGroupMachine:
+    def _begin(self, stored: StoredWithShares) -> ShareGroups:
         host = self._groups_host
-        return EveryGroupMachine(
-            host.config, host.consumer_config, host.streams_config, host.randomness, stored, host.world
+        others = EveryGroupMachine(
+            host.config, host.consumer_config, host.streams_config, host.randomness, stored.others, host.world
         )
+        return ShareGroups(others, stored.shares, host.share_config, host.world)
 
     def _refuse(self, call: Call, error: ErrorCode) -> Struct:
         return refuse(call, error)
 
-    def _first_effects(self, machine: EveryGroupMachine, now: Moment) -> list[AnyEffect]:
+    def _first_effects(self, machine: ShareGroups, now: Moment) -> list[AnyEffect]:
         return machine.loaded(now)
 
-    def _back_in_service(self, machine: EveryGroupMachine, now: Moment) -> list[AnyEffect]:
+    def _back_in_service(self, machine: ShareGroups, now: Moment) -> list[AnyEffect]:
         return machine.time_anew(now)
 
-    def _after_step(self, machine: EveryGroupMachine) -> None:
+    def _after_step(self, machine: ShareGroups) -> None:
         for job in machine.take_jobs():
             self._host.background.run(job.run, partial(self._job_done, machine, job))
+        for each in machine.take_persists():
+            self._groups_host.persist(each, partial(self._persisted, machine, each))
 
-    def _job_done(self, machine: EveryGroupMachine, job: Job, result: object) -> None:
+    def _persisted(self, machine: ShareGroups, job: PersistJob, outcome: Outcome) -> None:
+        if machine is self._machine:
+            self._do(lambda shard, now: shard.decide(lambda: machine.persisted(job, outcome, now), now))
+
+    def _job_done(self, machine: ShareGroups, job: Job, result: object) -> None:
         if machine is self._machine:
             self._do(lambda shard, now: shard.decide(lambda: machine.job_done(job, result, now), now))
 

@@ -17,6 +17,7 @@ from appliance.wire.messages.create_topics import (
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+SHARE_STATE = "__share_group_state"
 
 
 class InternalTopics:
@@ -75,6 +76,14 @@ def internal_topic(name: str, config: BrokerConfig, brokers: int) -> CreatableTo
         configs["segment.bytes"] = str(config.get("transaction.state.log.segment.bytes"))
         configs["min.insync.replicas"] = str(min(config.get("transaction.state.log.min.isr"), replicas, brokers))
         configs["compression.type"] = "uncompressed"
+    elif name == SHARE_STATE:
+        partitions = config.get("share.coordinator.state.topic.num.partitions")
+        replicas = config.get("share.coordinator.state.topic.replication.factor")
+        # Updates stand on earlier ones: nothing may be compacted, and what is superseded is cut by the coordinator.
+        configs |= {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+        configs["remote.storage.enable"] = "false"
+        configs["segment.bytes"] = str(config.get("share.coordinator.state.topic.segment.bytes"))
+        configs["min.insync.replicas"] = str(min(config.get("share.coordinator.state.topic.min.isr"), replicas, brokers))
     return CreatableTopic(
         name=name,
         num_partitions=partitions,

@@ -22,6 +22,7 @@ from appliance.server.authorization.rules import (
     needs,
     needs_for_each,
 )
+from appliance.server.authorization.share_groups import SHARE_RULES
 from appliance.server.context import Broker
 from appliance.server.dispatcher import BadRequest, HandlerEntry, error_answer
 from appliance.server.handlers import configs as config_handlers
@@ -158,6 +159,7 @@ RULES: Mapping[int, Rule] = {
     ApiKey.TXN_OFFSET_COMMIT: groups.commit_in_transaction,
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.LIST_TRANSACTIONS: transactions.list_transactions,
+    **SHARE_RULES,
 }
 
 FREE: Mapping[int, Rule] = {

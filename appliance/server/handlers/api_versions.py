@@ -7,7 +7,8 @@
 - From v3 on a client says what it is; a name or version of other characters than Kafka's is INVALID_REQUEST.
 - Versions that Kafka calls unstable are not advertised.
 - Features are those of Kafka 4.3 that are served here: with transaction.version 2 clients follow the second version of
-  transactions (KIP-890), with group.version 1 there are consumer groups (KIP-848). Before v4 none is named whose lowest
+  transactions (KIP-890), with group.version 1 there are consumer groups (KIP-848), with share.version 1 share groups
+  (KIP-932). Before v4 none is named whose lowest
   version is 0, which broke clients (KAFKA-17011).
 """
 
@@ -29,7 +30,12 @@ from appliance.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-FEATURES = {"group.version": (0, 1), "metadata.version": (7, 30), "transaction.version": (0, 2)}
+FEATURES = {
+    "group.version": (0, 1),
+    "metadata.version": (7, 30),
+    "share.version": (0, 1),
+    "transaction.version": (0, 2),
+}
 """Lowest and highest version of each feature. The highest is in force."""
 LOWEST_MAY_BE_ZERO_SINCE = 4
 SOFTWARE_SINCE = 3

@@ -3,19 +3,21 @@
 
 - The topic is created when the first one asks, and the answer waits for that. Where a partition has no leader it is
   COORDINATOR_NOT_AVAILABLE, with which every client tries again.
-- Share groups have no coordinator here yet: an error that ends a client's search, where COORDINATOR_NOT_AVAILABLE would
-  let it ask for ever.
-v4 many keys in one request (KIP-699)
+- For a partition of a share group, key "group:topic id:partition", it is the leader of the partition of
+  `__share_group_state` that the key belongs to.
+v4 many keys in one request (KIP-699) · v6 share groups (KIP-932)
 """
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from appliance.base.errors import ErrorCode
+from appliance.base.ids import uuid_from_text
 from appliance.coordinator.partitioner import partition_for
 from appliance.server.context import Broker
 from appliance.server.handlers.group_calls import answer_or_wait, coordinators_of
+from appliance.server.handlers.share_state import share_coordinators_of
 from appliance.server.handlers.transaction_calls import TRANSACTION_TOPIC, transactions_of
 from appliance.server.requests import Pending, Request
 from appliance.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -24,13 +26,20 @@ from appliance.wire.schema import Struct
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 MANY_KEYS_SINCE = 4
 OFFSETS_TOPIC = "__consumer_offsets"
-TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
+SHARE_STATE_TOPIC = "__share_group_state"
+TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC, SHARE: SHARE_STATE_TOPIC}
+SHARE_SINCE = 6
+_SHARE_KEY_PARTS = 3
 
 
 def handle(broker: Broker, request: Request) -> Struct | Pending:
     body = cast(FindCoordinatorRequest, request.body)
     if body.key_type in TOPICS and TOPICS[body.key_type] not in broker.image.topics:
-        coordinators = coordinators_of(broker) if body.key_type == GROUP else transactions_of(broker)
+        coordinators: Any = {
+            GROUP: coordinators_of,
+            TRANSACTION: transactions_of,
+            SHARE: share_coordinators_of,
+        }[body.key_type](broker)
         return answer_or_wait(
             request, lambda answer: coordinators.create_topic(lambda: answer(_answer(broker, request)))
         )
@@ -62,6 +71,8 @@ def failed(request: Request, code: ErrorCode, message: str | None) -> FindCoordi
 
 
 def _find(broker: Broker, request: Request, key_type: int, key: str) -> Coordinator:
+    if key_type == SHARE and (request.api_version < SHARE_SINCE or not _is_share_key(key)):
+        return _nobody(key, ErrorCode.INVALID_REQUEST, f"Invalid share group key {key!r}.")
     if key_type not in TOPICS:
         return _nobody(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
     topic = broker.image.topics.get(TOPICS[key_type])
@@ -73,6 +84,18 @@ def _find(broker: Broker, request: Request, key_type: int, key: str) -> Coordina
     if leader is None or leader.fenced or endpoint is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator's partition has no leader.")
     return Coordinator(key=key, node_id=leader.broker_id, host=endpoint.host, port=endpoint.port, error_message="")
+
+
+def _is_share_key(key: str) -> bool:
+    """Group, topic id and partition; a group id may have colons, too."""
+    parts = key.rsplit(":", _SHARE_KEY_PARTS - 1)
+    if len(parts) != _SHARE_KEY_PARTS or not parts[0] or not parts[2].isascii() or not parts[2].isdigit():
+        return False
+    try:
+        uuid_from_text(parts[1])
+    except ValueError:
+        return False
+    return True
 
 
 def _nobody(key: str, code: ErrorCode, message: str | None) -> Coordinator:

@@ -53,7 +53,7 @@ from appliance.wire.schema import Struct
 
 _log = logging.getLogger(__name__)
 
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _TOPIC_IDS_SINCE = 13
 _LEADER_HINT_SINCE = 10
 

@@ -20,6 +20,7 @@ from appliance.consumer_groups.machine import AllGroupsMachine
 from appliance.controller.image import MetadataImage, TopicState
 from appliance.controller.records import PartitionState
 from appliance.coordinator.calls import Call
+from appliance.share_groups.machine import ShareGroups
 from appliance.wire.messages.heartbeat import HeartbeatRequest
 from appliance.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from appliance.wire.messages.offset_commit import (
@@ -204,8 +205,9 @@ class Bench:
     @property
     def machine(self) -> AllGroupsMachine:
         view = self.host.view("g")
-        assert isinstance(view, AllGroupsMachine)
-        return view
+        assert isinstance(view, ShareGroups)
+        assert isinstance(view.others, AllGroupsMachine)
+        return view.others
 
     def offset(self) -> int:
         offset = self.machine.stored.offset("g", "t", 0)
@@ -277,7 +279,7 @@ def test_a_load_that_fails_is_tried_again(caplog: pytest.LogCaptureFixture) -> N
     assert "the disk is slow today" in caplog.text
     bench.loop.work_fails = None
     bench.loop.advance(LOAD_RETRY_MS)
-    assert isinstance(bench.host.view("g"), AllGroupsMachine)
+    assert isinstance(bench.host.view("g"), ShareGroups)
 
 
 def test_when_leadership_goes_those_who_wait_are_sent_away() -> None:

@@ -1,0 +1,103 @@
+"""What the operator may say about share groups: for all of them, and for one (`share.*`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_Range = tuple[int, int, int]
+"""Default, lowest and highest value for one group."""
+
+
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,9}))?S)?)?", re.IGNORECASE)
+_DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS = 86_400_000, 3_600_000, 60_000, 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupConfig:
+    """Values of the broker's configuration, with Kafka's defaults. A group's own value is kept within its bounds."""
+
+    session_timeout_ms: _Range = (45_000, 45_000, 60_000)
+    """`group.share.session.timeout.ms`"""
+    heartbeat_interval_ms: _Range = (5_000, 5_000, 15_000)
+    """`group.share.heartbeat.interval.ms`"""
+    assignment_interval_ms: _Range = (1_000, 0, 15_000)
+    """`group.share.assignment.interval.ms`: the least time between two targets (KIP-1263)."""
+    record_lock_duration_ms: _Range = (30_000, 15_000, 60_000)
+    """`group.share.record.lock.duration.ms`: how long a member has for a record."""
+    delivery_count_limit: _Range = (5, 2, 10)
+    """`group.share.delivery.count.limit`"""
+    partition_max_record_locks: _Range = (2_000, 100, 4_000)
+    """`group.share.partition.max.record.locks`"""
+    max_size: int = 200
+    """`group.share.max.size`"""
+    max_sessions: int = 2_000
+    """`group.share.max.share.sessions`"""
+    initialize_retry_interval_ms: int = 30_000
+    """`group.share.initialize.retry.interval.ms`"""
+
+    def session_timeout_of(self, entries: Mapping[str, str]) -> int:
+        return _of_group(entries, "share.session.timeout.ms", self.session_timeout_ms)
+
+    def heartbeat_interval_of(self, entries: Mapping[str, str]) -> int:
+        return _of_group(entries, "share.heartbeat.interval.ms", self.heartbeat_interval_ms)
+
+    def assignment_interval_of(self, entries: Mapping[str, str]) -> int:
+        return _of_group(entries, "share.assignment.interval.ms", self.assignment_interval_ms)
+
+    def partition_limits_of(self, entries: Mapping[str, str]) -> PartitionLimits:
+        """Of the partitions of a group with these entries."""
+        return PartitionLimits(
+            lock_duration_ms=_of_group(entries, "share.record.lock.duration.ms", self.record_lock_duration_ms),
+            delivery_count_limit=_of_group(entries, "share.delivery.count.limit", self.delivery_count_limit),
+            max_record_locks=_of_group(entries, "share.partition.max.record.locks", self.partition_max_record_locks),
+            renewing=entries.get("share.renew.acknowledge.enable", "true").lower() == "true",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLimits:
+    """What holds for a partition of one share group."""
+
+    lock_duration_ms: int = 30_000
+    delivery_count_limit: int = 5
+    max_record_locks: int = 2_000
+    renewing: bool = True
+    """Whether a member may ask for more time."""
+
+
+def _of_group(entries: Mapping[str, str], key: str, bounds: _Range) -> int:
+    default, low, high = bounds
+    text = entries.get(key)
+    return default if text is None else max(low, min(high, int(text)))
+
+
+def duration_ms(text: str) -> int:
+    """A duration of ISO 8601, `PnDTnHnMn.nS`; 0 if it is none."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return 0
+    days, hours, minutes, seconds, fraction = (each or "0" for each in found.groups())
+    whole = int(days) * _DAY_MS + int(hours) * _HOUR_MS + int(minutes) * _MINUTE_MS + int(seconds) * _SECOND_MS
+    return whole + int(fraction.ljust(9, "0")) // 1_000_000
+
+
+def share_group_config(get: Callable[[str], Any]) -> ShareGroupConfig:
+    """From the broker's configuration; `get` returns the typed value of a key."""
+
+    def bounds(name: str) -> _Range:
+        return get(f"group.share.{name}"), get(f"group.share.min.{name}"), get(f"group.share.max.{name}")
+
+    return ShareGroupConfig(
+        session_timeout_ms=bounds("session.timeout.ms"),
+        heartbeat_interval_ms=bounds("heartbeat.interval.ms"),
+        assignment_interval_ms=bounds("assignment.interval.ms"),
+        record_lock_duration_ms=bounds("record.lock.duration.ms"),
+        delivery_count_limit=bounds("delivery.count.limit"),
+        partition_max_record_locks=bounds("partition.max.record.locks"),
+        max_size=get("group.share.max.size"),
+        max_sessions=get("group.share.max.share.sessions"),
+        initialize_retry_interval_ms=get("group.share.initialize.retry.interval.ms"),
+    )
