@@ -19,14 +19,14 @@ NEVER_MS = 1 << 62
 class Quiet:
     """A promise that nothing is to be done with a partition for a while, and what it rests upon."""
 
-    __slots__ = ("_active", "_compacted_to", "_config", "_log_start", "_until_ms")
+    __slots__ = ("_active", "_cleaned_offset", "_config", "_log_start", "_until_ms")
 
     def __init__(self, hosted: TierablePartition, until_ms: int) -> None:
         log = hosted.log
         self._active = log.segments[-1]
         self._config = hosted.config
         self._log_start = log.log_start_offset
-        self._compacted_to = log.compacted_to
+        self._cleaned_offset = log.cleaned_offset
         self._until_ms = until_ms
 
     def lasts(self, hosted: TierablePartition, now_ms: int) -> bool:
@@ -36,7 +36,7 @@ class Quiet:
             now_ms < self._until_ms
             and log.segments[-1] is self._active
             and log.log_start_offset == self._log_start
-            and log.compacted_to == self._compacted_to
+            and log.cleaned_offset == self._cleaned_offset
             and hosted.config is self._config
         )
 

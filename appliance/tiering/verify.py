@@ -14,6 +14,7 @@ from appliance.base.object_store import ObjectNotFound, ObjectStore, RangeNotSat
 from appliance.records.errors import CorruptBatch
 from appliance.tiering.layout import CorruptObject, parse_tail
 from appliance.tiering.manifest import (
+    MAX_OFFSET,
     CorruptManifest,
     HoleItem,
     Item,
@@ -160,6 +161,7 @@ def _verify_once(store: ObjectStore, report: PartitionReport, read_data: bool) -
         report.problems.append(Problem("manifest", MANIFEST, "is of another partition"))
     report.problems += _cover_problems(manifest)
     listed = {entry.name for entry in manifest.garbage}
+    cleaned = MAX_OFFSET
     for item in _all_items(store, folder, manifest.items, report):
         if isinstance(item, HoleItem):
             continue
@@ -170,6 +172,9 @@ def _verify_once(store: ObjectStore, report: PartitionReport, read_data: bool) -
             report.segments += 1
             report.records += item.records
             report.size_bytes += item.size
+            if item.cleaned > cleaned:
+                report.problems.append(Problem("manifest", item.name, "is compacted further than what lies below it"))
+            cleaned = min(cleaned, item.cleaned)
             problem = _verify_object(store, manifest, folder, item, read_data)
             if problem is not None:
                 report.problems.append(problem)

@@ -17,8 +17,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
-from appliance.base.object_store import ObjectStore
-from appliance.tiering.lake.ledger import Ledger
+from appliance.base.object_store import ObjectStore, ObjectStoreError
+from appliance.tiering.lake.ledger import CorruptLedger, Ledger
 from appliance.tiering.lake.names import DATA, Output
 from appliance.tiering.lake.outputs import files_of
 from appliance.tiering.lake.schema import parse_schema
@@ -49,7 +49,10 @@ class IcebergTables:
         """
         try:
             return self._publish(store, output, ledger)
-        except (CommitFailedException, OSError, ValueError) as error:
+        except (ObjectStoreError, CorruptLedger):
+            raise
+        except Exception as error:
+            # Each kind of catalog has failures of its own. Whatever became of the commit, the next one finds out.
             raise IcebergFailed(f"Iceberg: {' '.join(str(error).split())[:300]}") from error
 
     def _publish(self, store: ObjectStore, output: Output, ledger: Ledger) -> int:

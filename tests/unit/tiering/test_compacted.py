@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from appliance.tiering.compacted import replaced
 from appliance.tiering.events import UploadSegment
 from appliance.tiering.log_source import segment_source
 from appliance.tiering.manifest import PageItem, SegmentItem, encode_manifest, parse_manifest
-from appliance.tiering.names import SEGMENT, ObjectName, partition_folder
+from appliance.tiering.names import SEGMENT, ObjectName, manifest_name, partition_folder
 from appliance.tiering.reader import TierReader
 from appliance.tiering.verify import verify_tier
 from tests.support.compaction import LIMITS, clean, roll_and_flush, survivors
@@ -371,3 +372,18 @@ def test_a_request_for_a_round_that_is_over_finds_another_log(kit: Kit) -> None:
     request = UploadSegment(ObjectName(SEGMENT, 0, 12, 1, 9), 0, 1_000, cleaned=11)
     with pytest.raises(ValueError, match="being compacted beyond 11"):
         segment_source(hosted, request, 12, 0)
+
+
+def test_the_verifier_tells_of_items_that_are_compacted_further_than_older_ones(kit: Kit) -> None:
+    hosted = compacted(kit)
+    fill(hosted, 2)
+    kit.settle()
+    assert is_whole(kit)
+    name = manifest_name(TOPIC_ID, 0)
+    stored = kit.store.inner.get(name)
+    first, second = (item for item in kit.manifest.items if isinstance(item, SegmentItem))
+    wrong = replace(kit.manifest, items=(first, second._replace(cleaned=6)))
+    kit.store.inner.swap(name, encode_manifest(wrong), stored.etag)
+    (problem,) = verify_tier(kit.store.inner).problems
+    assert (problem.kind, problem.name) == ("manifest", second.name)
+    assert "compacted further" in problem.detail
