@@ -48,6 +48,12 @@ _LEASES = (
         "How long the controller waits, before an unclean election, for living replicas to say how long their logs "
         "are.",
     ),
+    _own(
+        "message.conversion.max.bytes",
+        INT,
+        64 << 20,
+        "How many bytes may be converted for old clients (Produce 0-2, Fetch 0-3) at the same time; others come again.",
+    ),
     _own("controller.proof.max.ms", INT, 3_000, "A controller whose last proof is older grants only soft leases."),
     _own(
         "controller.takeover.ms", INT, 2_000, "How long a standby waits for the active controller before it takes over."

@@ -7,8 +7,9 @@ default for such values.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from appliance.base.config_types import ConfigKey, ConfigType, row, table
+from appliance.base.config_types import BadValue, ConfigKey, ConfigType, row, table
 
 BOOLEAN, INT, STRING, LIST = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING, ConfigType.LIST
 
@@ -24,6 +25,45 @@ def _offset_reset(value: object) -> str | None:
     if duration is not text and duration != text and _DURATION.fullmatch(duration):
         return None
     return "must be latest, earliest or by_duration:<a duration of ISO 8601>"
+
+
+MATCHED = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+"""What of a client a pattern may be about."""
+_PATTERN_MAX = 1_000
+"""Characters of one pattern."""
+
+
+def match_patterns(value: Sequence[str]) -> dict[str, str]:
+    """The patterns of `match`, by what they are about. Raises: BadValue."""
+    patterns: dict[str, str] = {}
+    for item in value:
+        name, equals, pattern = item.partition("=")
+        name, pattern = name.strip(), pattern.strip()
+        if not equals or "=" in pattern or name not in MATCHED:
+            raise BadValue(f"Invalid value {item} for configuration match: one of {', '.join(MATCHED)} = a pattern")
+        try:
+            if len(pattern) > _PATTERN_MAX:
+                raise BadValue(f"Invalid value for configuration match: a pattern of more than {_PATTERN_MAX} signs")
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise BadValue(f"Invalid value {item} for configuration match: {error}") from None
+        patterns[name] = pattern
+    return patterns
+
+
+def _match(value: object) -> str | None:
+    try:
+        match_patterns(value if isinstance(value, tuple) else ())
+    except BadValue as error:
+        return str(error)
+    return None
 
 
 Limits = tuple[int, int | None]
@@ -103,7 +143,7 @@ GROUP_DEFAULT_CONFIGS = tuple(of_broker for _, of_broker in _PAIRS)
 
 CLIENT_METRICS_CONFIGS: dict[str, ConfigKey] = table(
     row("interval.ms", INT, 300_000, "How often clients send metrics.", low=100, high=3_600_000, dynamic=True),
-    row("match", LIST, (), "Which clients are meant.", dynamic=True),
+    row("match", LIST, (), "Which clients are meant.", check=_match, dynamic=True),
     row("metrics", LIST, (), "Prefixes of the names of metrics.", dynamic=True),
 )
 """All configs of client metrics by name."""

@@ -40,6 +40,7 @@ from appliance.broker_actors.replica_manager import ReplicaManager
 from appliance.broker_actors.replica_moves import ReplicaMoves
 from appliance.broker_actors.serving import ServingGate
 from appliance.broker_actors.share_host import ShareHost
+from appliance.broker_actors.telemetry_settings import client_telemetry
 from appliance.broker_actors.transaction_host import TransactionCoordinatorHost
 from appliance.controller.image import MetadataImage
 from appliance.controller.log_reader import CLUSTER_ID
@@ -51,6 +52,7 @@ from appliance.log.open_files import open_segments_max
 from appliance.server.authorization.table import RULES, guarded
 from appliance.server.background import LoopBackground
 from appliance.server.broker_api import broker_handlers
+from appliance.server.conversions import Conversions
 from appliance.server.handlers.api_versions import served_versions
 from appliance.server.limits import Limits
 from appliance.server.quotas import ClientQuotas
@@ -160,6 +162,8 @@ class Broker:
         self.shares = ShareHost(self)
         self.on_image(self.quotas.image_changed)
         self.on_image(self._connection_settings.image_changed)
+        self.conversions = Conversions(config.get("message.conversion.max.bytes"))
+        self.telemetry = client_telemetry(config, self.randomness, self.on_image)
         # Uploads hold their threads for many seconds: they have threads of their own.
         self._tiering_threads = LoopBackground(
             loop,

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from appliance.base.background import Background
 from appliance.base.clock import Clock
+from appliance.base.ids import uuid_to_text
 from appliance.broker_actors.hosted_partition import HostedPartition
 from appliance.controller.decisions import Rules
 from appliance.controller.health import partition_health
 from appliance.metrics.broker_numbers import (
     BrokerNumbers,
     CleanerNumbers,
+    ClientNumbers,
     DirectoryNumbers,
     PartitionNumbers,
     ReplicationNumbers,
@@ -87,8 +89,36 @@ def numbers_of(broker: Broker) -> BrokerNumbers:
         replication=_replication_numbers(broker),
         partitions=[_numbers_of(hosted, any_damage) for hosted in _partitions(broker)],
         directories=_directories(broker),
+        clients=_clients(broker),
+        produce_conversions=dict(broker.conversions.produced),
+        fetch_conversions=dict(broker.conversions.fetched),
+        conversion_bytes=broker.conversions.bytes_under_way,
+        conversions_refused=broker.conversions.refused,
+        telemetry={
+            "taken": broker.telemetry.taken,
+            "throttled": broker.telemetry.throttled,
+            "unknown_subscription": broker.telemetry.unknown_subscriptions,
+            "rejected": broker.telemetry.rejected,
+        },
         unavailable_partitions=len(broker.partitions.directories.unavailable),
     )
+
+
+def _clients(broker: Broker) -> list[ClientNumbers]:
+    return [
+        ClientNumbers(
+            {
+                "client_instance_id": uuid_to_text(client.instance_id),
+                "client_id": client.about.client_id,
+                "software_name": client.about.software_name,
+                "software_version": client.about.software_version,
+                "principal": client.about.principal,
+            },
+            client.pushed.resource,
+            client.pushed.series,
+        )
+        for client in broker.telemetry.clients(broker.clock.monotonic_ms())
+    ]
 
 
 def _replication_numbers(broker: Broker) -> ReplicationNumbers:

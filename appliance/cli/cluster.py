@@ -116,6 +116,20 @@ def unregister(
     print(f"broker {broker_id} is not known any more")
 
 
+@app.command()
+def clients(
+    instance: Annotated[
+        str | None, typer.Option("--instance", help="Show what this client instance pushed last.")
+    ] = None,
+    bootstrap_server: Bootstrap = LOCAL_BROKER,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Show the clients that tell of themselves (KIP-714), and their metrics."""
+    from appliance.cli.clients import show_clients
+
+    show_clients(bootstrap_server, instance, output)
+
+
 def _partitions(client: Client, cluster: ClusterMetadata, moving: set[tuple[str, int]]) -> list[PartitionToBalance]:
     """All but those that move already."""
     from appliance.controller.balancer import PartitionToBalance

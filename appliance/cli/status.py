@@ -83,7 +83,7 @@ def _led_by(cluster: ClusterMetadata, broker_id: int) -> dict[str, int]:
     }
 
 
-def _ask(broker: BrokerEndpoint, request: Request[Answer]) -> Answer | None:
+def ask(broker: BrokerEndpoint, request: Request[Answer]) -> Answer | None:
     """An answer to a request of our own; None from another Kafka, which ends the connection."""
     from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
 
@@ -101,7 +101,7 @@ def _controller(brokers: list[BrokerEndpoint]) -> dict[str, Any] | None:
     from appliance.wire.messages.internal_metadata import ControllerStatusRequest
 
     for one in brokers:
-        answer = _ask(one, ControllerStatusRequest())
+        answer = ask(one, ControllerStatusRequest())
         if answer is None or answer.error_code != ErrorCode.NONE:
             continue
         return {
@@ -139,7 +139,7 @@ def _broker_answers(brokers: list[BrokerEndpoint], all_partitions: bool) -> dict
     """What the brokers that are ours say of themselves, by their ids."""
     from appliance.wire.messages.internal_status import BrokerStatusRequest
 
-    asked = {one.broker_id: _ask(one, BrokerStatusRequest(only_behind=not all_partitions)) for one in brokers}
+    asked = {one.broker_id: ask(one, BrokerStatusRequest(only_behind=not all_partitions)) for one in brokers}
     return {broker_id: answer for broker_id, answer in asked.items() if answer is not None}
 
 

@@ -68,6 +68,18 @@ class ReplicationNumbers:
 
 
 @dataclass(slots=True)
+class ClientNumbers:
+    """What one client pushed of its metrics (KIP-714)."""
+
+    labels: dict[str, str]
+    """Who it is: `client_instance_id`, `client_id` and more."""
+    about: tuple[tuple[str, str], ...] = ()
+    """What it says of itself beside that."""
+    series: tuple[tuple[str, tuple[tuple[str, str], ...], float], ...] = ()
+    """Name, attributes, value."""
+
+
+@dataclass(slots=True)
 class BrokerNumbers:
     """One broker at one moment. Sizes in bytes, times in seconds; counters since the start."""
 
@@ -107,5 +119,14 @@ class BrokerNumbers:
     replication: ReplicationNumbers | None = None
     partitions: list[PartitionNumbers] = field(default_factory=list)
     directories: list[DirectoryNumbers] = field(default_factory=list)
+    produce_conversions: dict[str, int] = field(default_factory=dict)
+    """Records of old clients that were made batches, by topic."""
+    fetch_conversions: dict[str, int] = field(default_factory=dict)
+    """Records that were made message sets for old clients."""
+    conversion_bytes: int = 0
+    conversions_refused: int = 0
+    clients: list[ClientNumbers] = field(default_factory=list)
+    telemetry: dict[str, int] = field(default_factory=dict)
+    """What became of clients' pushes: so many by outcome."""
     unavailable_partitions: int = 0
     """Those whose logs may lie in a directory that cannot be used."""

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from appliance.metrics.broker_numbers import BrokerNumbers, CleanerNumbers, PartitionNumbers, ReplicationNumbers
+from appliance.metrics.clients import of_clients, of_conversions
 from appliance.metrics.latency_buckets import cumulative_seconds, quantile_us
 
 
@@ -29,6 +30,8 @@ class BrokerCollector(Collector):
         yield from _of_directories(numbers)
         if numbers.cleaner is not None:
             yield from _of_cleaner(numbers.cleaner)
+        yield from of_clients(numbers)
+        yield from of_conversions(numbers)
         for name, text, value in (
             ("kafka_server_socket_server_metrics_connection_count", "Open connections.", numbers.connections),
             (

@@ -16,6 +16,7 @@ from appliance.server.handlers import (
     delete_records,
     fetch,
     fetch_fast,
+    fetch_old,
     groups,
     import_records,
     list_offsets,
@@ -25,6 +26,7 @@ from appliance.server.handlers import (
     metadata,
     produce,
     produce_fast,
+    produce_old,
     producer_ids,
     quotas,
     replicas,
@@ -34,6 +36,7 @@ from appliance.server.handlers import (
     share_groups,
     share_state,
     status,
+    telemetry,
     topics,
     transactions,
 )
@@ -54,9 +57,9 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
     fetch_max_bytes = broker.config.get("fetch.max.bytes")
     fetches = fetch.FetchHandler(sessions, fetch_max_bytes)
     return {
-        ApiKey.PRODUCE: HandlerEntry(produce.handle, raw=produce_fast.fast_produce(broker), error=produce.failed),
+        ApiKey.PRODUCE: HandlerEntry(produce_old.handle, raw=produce_fast.fast_produce(broker), error=produce.failed),
         ApiKey.FETCH: HandlerEntry(
-            fetches.handle,
+            fetch_old.OldFetchHandler(fetches).handle,
             raw=fetch_fast.fast_fetch(broker, fetch_max_bytes, fast_replica_fetch(broker, fetches.followers)),
         ),
         ApiKey.LIST_OFFSETS: HandlerEntry(list_offsets.handle, error=list_offsets.failed),
@@ -95,6 +98,7 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         **sasl_handlers(),
         **scram_credentials.scram_handlers(),
         **acls.acl_handlers(),
+        **telemetry.telemetry_handlers(),
         **groups.group_handlers(),
         **share_groups.share_group_handlers(),
         **share_fetch.share_fetch_handlers(),

@@ -78,6 +78,7 @@ class Connection:
         "principal",
         "server",
         "session",
+        "software",
         "touched",
         "view",
         "without_lease",
@@ -109,6 +110,8 @@ class Connection:
         """What handles its frames: the server's own, once the client may ask for anything."""
         self.session: SaslSession | None = None
         """How it has shown that by SASL."""
+        self.software = ("", "")
+        """Name and version of the client's software, where it has told them (KIP-511)."""
         self.without_lease = False
         """A follower's: answered also while the server holds answers back."""
         self.last_active_ms = server.now_ms

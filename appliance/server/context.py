@@ -20,6 +20,7 @@ from appliance.partition.leader import PartitionLeader
 from appliance.partition.purgatory import AckPurgatory, Waiter
 from appliance.partition.replica_sessions import Followed
 from appliance.records.batch import BatchHeader
+from appliance.server.conversions import Conversions
 from appliance.server.quotas import ClientQuotas
 from appliance.tiering.fetcher import RemoteOffset, RemoteRead
 from appliance.tiering.manager import PartitionTieringStatus
@@ -216,6 +217,12 @@ class Broker(Protocol):
     def groups(self) -> Any: ...
     @property
     def quotas(self) -> ClientQuotas: ...
+    @property
+    def conversions(self) -> Conversions: ...
+    @property
+    def telemetry(self) -> Any:
+        """`appliance.telemetry.clients.ClientTelemetry`."""
+
     @property
     def tiering(self) -> Tiering: ...
     @property

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 CLIENTS_KEPT_MAX = 10_000
 """Clients whose limits are at hand, and rates that are kept; idle ones go."""
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
-_FETCH_FLEXIBLE_SINCE = 12
+_FETCH_FLEXIBLE_SINCE, _FETCH_TELLS_SINCE = 12, 1
 _ADD_PARTITIONS, _BROKERS_SINCE = int(ApiKey.ADD_PARTITIONS_TO_TXN), 4
 """From this version on AddPartitionsToTxn is for brokers only."""
 _CLIENT_ID_AT = 12
@@ -313,7 +313,7 @@ def _counted(rate: Rate, items: list[OutputItem], now_ms: int) -> int:
 def _tell_fetch(items: list[OutputItem], version: int, wait_ms: int) -> None:
     """Write the wait into a Fetch response that is encoded already: it is the first field of its body."""
     first = items[0]
-    if not isinstance(first, bytes):
+    if not isinstance(first, bytes) or version < _FETCH_TELLS_SINCE:
         return
     at = 9 if version >= _FETCH_FLEXIBLE_SINCE else 8
     items[0] = first[:at] + wait_ms.to_bytes(4, "big") + first[at + 4 :]

@@ -44,9 +44,10 @@ class KafkaPeer:
         start_timeout_s: float = START_TIMEOUT_S,
         ports: tuple[int, int] | None = None,
         cluster_id: str = "",
+        classes: Path | None = None,
     ) -> None:
         """`folder` is kept when given, else a temporary one is used and removed at the end. `ports` for clients and
-        for the other controllers and `cluster_id` are for a node that is one of several.
+        for the other controllers and `cluster_id` are for a node that is one of several. `classes`: plugins' folder.
         """
         self.heap = heap
         self.properties = dict(properties or {})
@@ -54,6 +55,7 @@ class KafkaPeer:
         self.start_timeout_s = start_timeout_s
         self._ports = ports
         self._cluster_id = cluster_id
+        self._classes = classes
         self._own_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="kafka-peer-"))
         self.host, self.port = "127.0.0.1", 0
@@ -103,6 +105,9 @@ class KafkaPeer:
                 check=True,
             )
         command = java_command("kafka.Kafka", str(settings), heap=self.heap)
+        if self._classes is not None:
+            at = command.index("-cp") + 1
+            command[at] = f"{self._classes}:{command[at]}"
         if self.cpus:
             command = ["taskset", "-c", self.cpus, *command]
         with (self.folder / "server.log").open("wb") as log:

@@ -33,6 +33,7 @@ from appliance.server.handlers import transactions as transaction_handlers
 from appliance.server.requests import Pending, Request
 from appliance.wire.api import APIS, ApiKey
 from appliance.wire.messages.delete_groups import DeleteGroupsRequest
+from appliance.wire.messages.internal_clients import BROKER_CLIENTS
 from appliance.wire.messages.internal_import import IMPORT_RECORDS
 from appliance.wire.messages.internal_metadata import CONTROLLER_STATUS
 from appliance.wire.messages.internal_status import BROKER_STATUS
@@ -93,6 +94,8 @@ RULES: Mapping[int, Rule] = {
     ApiKey.API_VERSIONS: free,
     ApiKey.SASL_HANDSHAKE: free,
     ApiKey.SASL_AUTHENTICATE: free,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: free,
+    ApiKey.PUSH_TELEMETRY: free,
     # Ask by themselves, for each topic.
     ApiKey.METADATA: free,
     ApiKey.PRODUCE: records.produce,
@@ -135,6 +138,7 @@ RULES: Mapping[int, Rule] = {
     ApiKey.CREATE_ACLS: needs(ALTER),
     ApiKey.DELETE_ACLS: needs(ALTER),
     BROKER_STATUS: needs(DESCRIBE),
+    BROKER_CLIENTS: needs(DESCRIBE),
     CONTROLLER_STATUS: needs(DESCRIBE),
     # Groups
     ApiKey.FIND_COORDINATOR: groups.find,

@@ -2,8 +2,8 @@
 
 - Answered before anything else about the client is known. A version that is not served is answered in version 0 by the
   dispatcher (KIP-511).
-- Produce is advertised from version 0, although versions 0 to 2 are refused: librdkafka does not compress for a broker
-  that does not name version 0 (KAFKA-18659).
+- Produce and Fetch are served from version 0, for clients older than record batches; all others take the newest that
+  they know. (librdkafka does not compress for a broker that does not name version 0 of Produce, KAFKA-18659.)
 - From v3 on a client says what it is; a name or version of other characters than Kafka's is INVALID_REQUEST.
 - Versions that Kafka calls unstable are not advertised.
 - Features are those of Kafka 4.3 that are served here: with transaction.version 2 clients follow the second version of
@@ -21,7 +21,7 @@ from typing import cast
 from appliance.base.errors import ErrorCode
 from appliance.server.context import Broker
 from appliance.server.requests import Request
-from appliance.wire.api import APIS, ApiKey
+from appliance.wire.api import APIS
 from appliance.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -56,10 +56,12 @@ def handle(broker: Broker, request: Request) -> ApiVersionsResponse:
         _SOFTWARE.fullmatch(body.client_software_name) and _SOFTWARE.fullmatch(body.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if request.api_version >= SOFTWARE_SINCE:
+        request.connection.software = (body.client_software_name, body.client_software_version)
     dispatcher = request.connection.server.dispatcher
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersion(api_key=key, min_version=0 if key == ApiKey.PRODUCE else low, max_version=high)
+            ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in sorted(dispatcher.advertised.items())
             if key < FIRST_OWN_API_KEY
         ],

@@ -35,7 +35,7 @@ from appliance.wire.codec import decode_from, decode_request_header
 from appliance.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from appliance.wire.varint import encode_unsigned_varint
 
-LAST_VERSION = 16
+FIRST_VERSION, LAST_VERSION = 4, 16
 FLEXIBLE_SINCE = 12
 _BODY_AT = 12
 _MARKS = (0x0123456789ABCDEF, 0x23456789ABCDEF01, 0x456789ABCDEF0123)
@@ -152,7 +152,7 @@ def fast_fetch(broker: Broker, max_bytes: int, of_follower: RawHandler) -> RawHa
             or not buffer.startswith(shape.suffix, position + shape.suffix_at)
         ):
             misses = 0 if shape is None else shape.misses
-            if misses >= MISSES_MAX or version > LAST_VERSION:
+            if misses >= MISSES_MAX or not FIRST_VERSION <= version <= LAST_VERSION:
                 known = connection.follower_fetch is not None
                 return known and of_follower(connection, position, frame_end, version, correlation_id)
             shape = connection.fast_fetch = FetchShape(misses + 1)

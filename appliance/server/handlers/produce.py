@@ -1,4 +1,4 @@
-"""Produce, versions 3 to 13 (0 is advertised too, see `api_versions`).
+"""Produce, versions 3 to 13 (0 to 2 come here by way of `produce_old`).
 
 - Each partition gets its own error; its neighbours are appended all the same.
 - acks=1 is answered when the batch is written (and flushed, where `flush.messages` is 1), acks=-1 when the high
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from appliance.authorizer.bindings import Operation
@@ -157,11 +157,7 @@ def _check(
     result: PartitionResult,
     now_ms: int,
 ) -> None:
-    if request.access is not None:
-        named = topic.topic_id if request.api_version >= _TOPIC_IDS_SINCE else topic.name
-        check_topic(broker.image, request.access, Operation.WRITE, named)
-    hosted = _find(broker, request.api_version, topic, data.index)
-    _check_request(body, hosted)
+    hosted = _admitted(broker, request, body, topic, data.index)
     header = result.header = check_produced(data.records, hosted.config, now_ms, request.api_version)
     if header.is_transactional or body.transactional_id is not None:
         check_transactional(hosted.log.producer_state, header, body.transactional_id)
@@ -171,6 +167,51 @@ def _check(
         if result.is_opened:
             check_records(result.records, hosted.config, now_ms)
     result.hosted = hosted
+
+
+def _admitted(broker: Broker, request: Request, body: ProduceRequest, topic: TopicProduceData, index: int) -> Partition:
+    if request.access is not None:
+        named = topic.topic_id if request.api_version >= _TOPIC_IDS_SINCE else topic.name
+        check_topic(broker.image, request.access, Operation.WRITE, named)
+    hosted = _find(broker, request.api_version, topic, index)
+    _check_request(body, hosted)
+    return hosted
+
+
+def refusal_of(broker: Broker, request: Request, topic: TopicProduceData, index: int) -> KafkaError | None:
+    """Why nothing may be written there, whatever it is; asked before work goes into it (`produce_old`)."""
+    try:
+        _admitted(broker, request, cast(ProduceRequest, request.body), topic, index)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def append_converted(broker: Broker, request: Request, pending: Pending, refused: Mapping[int, KafkaError]) -> None:
+    """The rest of a request whose records a helper thread has made anew. `refused`: by a partition's place in it."""
+    body = cast(ProduceRequest, request.body)
+    response = ProduceResponse(throttle_time_ms=request.throttle_time_ms)
+    results: list[PartitionResult] = []
+    now_ms = request.connection.server.now_ms
+    for topic in body.topic_data:
+        topic_answer = TopicProduceResponse(name=topic.name)
+        response.responses.append(topic_answer)
+        for data in topic.partition_data:
+            result = PartitionResult(PartitionProduceResponse(index=data.index))
+            topic_answer.partition_responses.append(result.answer)
+            error = refused.get(len(results))
+            results.append(result)
+            if error is not None:
+                result.fail(error.code, error.message)
+            elif data.records:
+                _guarded(request, result, _check, broker, request, body, topic, data, result, now_ms)
+            else:
+                result.answer.base_offset = -1
+    work = [(result, step) for result in results if (step := _helpers_step(result, now_ms)) is not None]
+    if work:
+        _prepare_first(broker, request, response, results, work, pending)
+    else:
+        _append_late(request, response, results, pending)
 
 
 def _append_all(request: Request, results: list[PartitionResult], now_ms: int) -> None:

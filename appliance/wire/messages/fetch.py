@@ -1,10 +1,11 @@
 """Fetch: read record batches, for consumers and followers.
 
-v4 read_committed · v5 log start offset · v7 sessions (KIP-227) · v9 leader epoch fencing (KIP-320) · v10 zstd (KIP-110)
-· v11 reading from the closest replica (KIP-392) · v12 flexible, truncation by epoch (KIP-595) · v13 topic ids in place
-of names (KIP-516) · v14 OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405) · v15 replica id and epoch in a tagged field (KIP-903)
-· v16 the current leader's address comes with the error (KIP-951) · v17 directory ids (KIP-853) · v18 the follower tells
-its high watermark (KIP-1166)
+v0 message sets of magic 0 · v1 throttle time · v2 magic 1 · v3 a limit for the whole answer · v4 batches,
+read_committed · v5 log start offset · v7 sessions (KIP-227) · v9 leader epoch fencing (KIP-320) · v10 zstd (KIP-110)
+· v11 reading from the closest replica (KIP-392) · v12 flexible, truncation by epoch (KIP-595) · v13 topic ids in
+place of names (KIP-516) · v14 OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405) · v15 replica id and epoch in a tagged field
+(KIP-903) · v16 the current leader's address comes with the error (KIP-951) · v17 directory ids (KIP-853) · v18 the
+follower tells its high watermark (KIP-1166)
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class ForgottenTopic(Struct):
     partitions: list[Int32] = field()
 
 
-class FetchRequest(Request["FetchResponse"], api_key=1, versions=(4, 18), flexible_from=12):
+class FetchRequest(Request["FetchResponse"], api_key=1, versions=(0, 18), flexible_from=12):
     cluster_id: String | None = field(since=12, default=None, tag=0, ignorable=True)
     replica_id: Int32 = field(until=14, default=-1)
     replica_state: ReplicaState = field(since=15, tag=1)
     max_wait_ms: Int32 = 0
     min_bytes: Int32 = 0
-    max_bytes: Int32 = 2**31 - 1
-    isolation_level: Int8 = 0
+    max_bytes: Int32 = field(since=3, default=2**31 - 1, ignorable=True)
+    isolation_level: Int8 = field(since=4)
     session_id: Int32 = field(since=7, ignorable=True)
     session_epoch: Int32 = field(since=7, default=-1, ignorable=True)
     topics: list[FetchTopic] = field()
@@ -83,12 +84,12 @@ class PartitionData(Struct):
     partition_index: Int32 = 0
     error_code: Int16 = 0
     high_watermark: Int64 = 0
-    last_stable_offset: Int64 = -1
+    last_stable_offset: Int64 = field(since=4, default=-1, ignorable=True)
     log_start_offset: Int64 = field(since=5, default=-1, ignorable=True)
     diverging_epoch: EpochEndOffset = field(since=12, tag=0)
     current_leader: LeaderIdAndEpoch = field(since=12, tag=1)
     snapshot_id: SnapshotId = field(since=12, tag=2)
-    aborted_transactions: list[AbortedTransaction] | None = field()
+    aborted_transactions: list[AbortedTransaction] | None = field(since=4, ignorable=True)
     preferred_read_replica: Int32 = field(since=11, default=-1)
     tiered_end_offset: Int64 = field(since=12, tag=TIERED_END_TAG, default=-1)
     """Our own, for followers: the object store is confirmed to hold everything below."""
@@ -108,8 +109,8 @@ class NodeEndpoint(Struct):
     rack: String | None = None
 
 
-class FetchResponse(Struct, api_key=1, versions=(4, 18), flexible_from=12):
-    throttle_time_ms: Int32 = 0
+class FetchResponse(Struct, api_key=1, versions=(0, 18), flexible_from=12):
+    throttle_time_ms: Int32 = field(since=1, ignorable=True)
     error_code: Int16 = field(since=7, ignorable=True)
     session_id: Int32 = field(since=7)
     responses: list[FetchableTopicResponse] = field()

@@ -1,10 +1,11 @@
 """Produce: append record batches to partitions.
 
-v3 transactional id and record batches of magic 2 · v5 log start offset · v7 zstd (KIP-110) · v8 errors for single
-records (KIP-467) · v9 flexible · v10 the current leader comes with the error (KIP-951) · v11 TRANSACTION_ABORTABLE
-(KIP-890) · v12 partitions join the transaction implicitly (KIP-890) · v13 topic ids in place of names (KIP-516)
+v0-2 message sets of magic 0 and 1 · v1 throttle time · v2 the append time · v3 transactional id and record batches of
+magic 2 · v5 log start offset · v7 zstd (KIP-110) · v8 errors for single records (KIP-467) · v9 flexible · v10 the
+current leader comes with the error (KIP-951) · v11 TRANSACTION_ABORTABLE (KIP-890) · v12 partitions join the
+transaction implicitly (KIP-890) · v13 topic ids in place of names (KIP-516)
 
-A client must also be offered v0 to v2, though nobody can use them: librdkafka stops compressing without (KAFKA-18659).
+Apache Kafka 4 names v0 to v2, too, which it does not serve: librdkafka stops compressing without (KAFKA-18659).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = field()
 
 
-class ProduceRequest(Request["ProduceResponse"], api_key=0, versions=(3, 13), flexible_from=9):
-    transactional_id: String | None = None
+class ProduceRequest(Request["ProduceResponse"], api_key=0, versions=(0, 13), flexible_from=9):
+    transactional_id: String | None = field(since=3, default=None)
     acks: Int16 = 0
     timeout_ms: Int32 = 0
     topic_data: list[TopicProduceData] = field()
@@ -45,7 +46,7 @@ class PartitionProduceResponse(Struct):
     index: Int32 = 0
     error_code: Int16 = 0
     base_offset: Int64 = 0
-    log_append_time_ms: Int64 = -1
+    log_append_time_ms: Int64 = field(since=2, default=-1, ignorable=True)
     log_start_offset: Int64 = field(since=5, default=-1, ignorable=True)
     record_errors: list[BatchIndexAndErrorMessage] = field(since=8, ignorable=True)
     error_message: String | None = field(since=8, default=None, ignorable=True)
@@ -65,7 +66,7 @@ class NodeEndpoint(Struct):
     rack: String | None = None
 
 
-class ProduceResponse(Struct, api_key=0, versions=(3, 13), flexible_from=9):
+class ProduceResponse(Struct, api_key=0, versions=(0, 13), flexible_from=9):
     responses: list[TopicProduceResponse] = field()
-    throttle_time_ms: Int32 = 0
+    throttle_time_ms: Int32 = field(since=1, ignorable=True)
     node_endpoints: list[NodeEndpoint] = field(since=10, tag=0)

@@ -24,10 +24,12 @@ SINCE_THE_FIRST_VERSION = {
     "DeleteTopics",
     "DescribeConfigs",
     "DescribeLogDirs",
+    "Fetch",
     "ListOffsets",
     "OffsetCommit",
     "OffsetFetch",
     "OffsetForLeaderEpoch",
+    "Produce",
 }
 """Served in versions that Kafka 4 has given up (KIP-896): programs of the last ten years send them."""
 ZEROES = {"bool": False, "string": "", "bytes": b"", "records": None, "float64": 0.0, "uuid": types.UUID.zero}
