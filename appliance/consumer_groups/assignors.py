@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import heapq
 import uuid
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 Target = dict[uuid.UUID, tuple[int, ...]]
 """Partitions by topic, in order; without topics that have none."""
@@ -66,35 +68,40 @@ def _place(subscriber: Subscriber) -> tuple[bool, str]:
 
 
 def _all_alike(subscribers: list[Subscriber], partitions: Mapping[uuid.UUID, int]) -> dict[str, Target]:
-    """Everybody reads the same topics: each has its share, and keeps what it had up to that."""
+    """Everybody reads the same topics: each has its share, and keeps what it had up to that.
+
+    Partitions are numbered through all topics meanwhile: hashing a topic's id for each of them would cost most of it.
+    """
     if not subscribers:
         return {}
     topics = sorted(topic for topic in subscribers[0].topics if partitions.get(topic))
-    share, larger = divmod(sum(partitions[topic] for topic in topics), len(subscribers))
-    taken: dict[uuid.UUID, bytearray] = {topic: bytearray(partitions[topic]) for topic in topics}
-    kept: dict[str, list[tuple[uuid.UUID, int]]] = {}
-    spare: list[tuple[str, tuple[uuid.UUID, int]]] = []
+    begins = [0, *accumulate(partitions[topic] for topic in topics)]
+    begin_of = dict(zip(topics, begins, strict=False))
+    share, larger = divmod(begins[-1], len(subscribers))
+    taken = bytearray(begins[-1])
+    kept: dict[str, list[int]] = {}
+    spare: list[tuple[str, int]] = []
     for each in sorted(subscribers, key=lambda each: each.member_id):
         mine = kept[each.member_id] = []
-        for topic in sorted(each.target.keys() & taken.keys()):
-            flags = taken[topic]
+        for topic in sorted(each.target.keys() & begin_of.keys()):
+            begin, count = begin_of[topic], partitions[topic]
             for number in each.target[topic]:
-                if number < len(flags) and not flags[number] and len(mine) <= share:
+                if number < count and not taken[begin + number]:
                     if len(mine) == share:
-                        spare.append((each.member_id, (topic, number)))
+                        spare.append((each.member_id, begin + number))
                         break
-                    flags[number] = 1
-                    mine.append((topic, number))
+                    taken[begin + number] = 1
+                    mine.append(begin + number)
             if len(mine) == share and spare and spare[-1][0] == each.member_id:
                 break
     # Some have one more than their share: rather those who had one more before.
     still_larger = larger
-    for member_id, (topic, number) in spare:
-        if still_larger and not taken[topic][number]:
-            taken[topic][number] = 1
-            kept[member_id].append((topic, number))
+    for member_id, place in spare:
+        if still_larger and not taken[place]:
+            taken[place] = 1
+            kept[member_id].append(place)
             still_larger -= 1
-    free = iter([(topic, number) for topic in topics for number, is_taken in enumerate(taken[topic]) if not is_taken])
+    free = iter([place for place, is_taken in enumerate(taken) if not is_taken])
     for member_id in sorted(kept):
         mine = kept[member_id]
         while len(mine) < share:
@@ -103,7 +110,20 @@ def _all_alike(subscribers: list[Subscriber], partitions: Mapping[uuid.UUID, int
         if still_larger and len(kept[member_id]) == share:
             kept[member_id].append(next(free))
             still_larger -= 1
-    return {member_id: _as_target(mine) for member_id, mine in kept.items()}
+    return {member_id: _as_target(sorted(mine), topics, begins) for member_id, mine in kept.items()}
+
+
+def _as_target(mine: list[int], topics: list[uuid.UUID], begins: list[int]) -> Target:
+    """What a member has, by topic; topics and partitions in their order."""
+    target: dict[uuid.UUID, tuple[int, ...]] = {}
+    at = 0
+    while at < len(mine):
+        topic = bisect_right(begins, mine[at]) - 1
+        begin, end = begins[topic], begins[topic + 1]
+        following = bisect_left(mine, end, at)
+        target[topics[topic]] = tuple([place - begin for place in mine[at:following]])
+        at = following
+    return target
 
 
 class _Balance:
@@ -145,7 +165,7 @@ class _Balance:
             moved = [self._level(topic) for topic in sorted(self.readers)]
             is_moving = any(moved)
         return {
-            member_id: _as_target([(topic, number) for topic in mine for number in mine[topic]])
+            member_id: {topic: tuple(sorted(mine[topic])) for topic in sorted(mine) if mine[topic]}
             for member_id, mine in self.owned.items()
         }
 
@@ -194,10 +214,3 @@ class _Balance:
             heapq.heapreplace(heap, (sign * self.load[member_id], member_id))
         else:
             heapq.heappop(heap)
-
-
-def _as_target(mine: list[tuple[uuid.UUID, int]]) -> Target:
-    by_topic: dict[uuid.UUID, list[int]] = {}
-    for topic, number in mine:
-        by_topic.setdefault(topic, []).append(number)
-    return {topic: tuple(sorted(by_topic[topic])) for topic in sorted(by_topic)}
