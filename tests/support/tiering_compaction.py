@@ -230,7 +230,7 @@ class CompactedWorld(World):
     def _adopt(self, mine: SimLog, his: SimLog) -> None:
         """What either has lost to compaction is no difference."""
         assert isinstance(mine, CompactedLog) and isinstance(his, CompactedLog)
-        if mine.end <= his.last_dropped:
+        if self._common_end(mine, his) <= his.last_dropped:
             # It was away for longer than delete.retention.ms: then it must not go on where it was.
             mine.copy_of(his)
         last = min(mine.end, his.end) - 1
@@ -247,6 +247,15 @@ class CompactedWorld(World):
         for offset in range(max(base, mine.base), min(base + len(before), mine.end)):
             if same(before[offset - base], mine.at(offset)):
                 mine.entries[offset - mine.base] = before[offset - base]
+
+    @staticmethod
+    def _common_end(mine: CompactedLog, his: CompactedLog) -> int:
+        """Up to where both have the same lineage."""
+        last = min(mine.end, his.end) - 1
+        first = max(mine.base, his.base)
+        while last >= first and mine.at(last)[0] != his.at(last)[0]:
+            last -= 1
+        return last + 1
 
     def _begin_round(self, broker: SimBroker, log: CompactedLog) -> None:
         stable = min(broker.high_watermark, log.end)
