@@ -143,12 +143,6 @@ _TIERING = (
     ),
     _own("tiering.manifest.cache.max.age.ms", INT, 60_000, "How long a reader trusts its copy of a manifest.", 0),
     _own("tiering.chunk.bytes", INT, 1 << 20, "How much is read at once from the object store.", 1 << 12),
-    _own(
-        "tiering.chunk.cache.bytes",
-        LONG,
-        1 << 30,
-        "How much of the object store is kept on a broker's disk for readers.",
-        0,
     row(
         "s3.sse",
         STRING,
@@ -164,6 +158,12 @@ _TIERING = (
         "Id, ARN or alias of the key for `aws:kms`; empty for the account's own.",
         ours=True,
     ),
+    _own(
+        "tiering.chunk.cache.bytes",
+        LONG,
+        1 << 30,
+        "How much of the object store is kept on a broker's disk for readers.",
+        0,
     ),
 )
 
