@@ -56,10 +56,11 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
     )
     fetch_max_bytes = broker.config.get("fetch.max.bytes")
     fetches = fetch.FetchHandler(sessions, fetch_max_bytes)
+    fetches.old = fetch_old.old_fetches(fetches)
     return {
         ApiKey.PRODUCE: HandlerEntry(produce_old.handle, raw=produce_fast.fast_produce(broker), error=produce.failed),
         ApiKey.FETCH: HandlerEntry(
-            fetch_old.OldFetchHandler(fetches).handle,
+            fetches.handle,
             raw=fetch_fast.fast_fetch(broker, fetch_max_bytes, fast_replica_fetch(broker, fetches.followers)),
         ),
         ApiKey.LIST_OFFSETS: HandlerEntry(list_offsets.handle, error=list_offsets.failed),

@@ -1,4 +1,4 @@
-"""Fetch, versions 4 to 18.
+"""Fetch, versions 4 to 18 (0 to 3 go on to `fetch_old`).
 
 - Answers at once on any error, else when `min_bytes` are there or `max_wait_ms` is over.
 - The first batch is sent whole, even above the limits, so that a reader never starves. The batch that holds the fetch
@@ -31,6 +31,7 @@ from appliance.server.requests import Pending, Request
 from appliance.tiering.fetcher import RemoteRead
 from appliance.wire.messages.fetch import FetchRequest, FetchResponse
 
+BATCHES_SINCE = 4
 REPLICA_STATE_SINCE = 15
 FOLLOWER_READS_SINCE = 11
 """From here on any reader may read from a follower, as in Apache Kafka; the selector only says who is sent there."""
@@ -48,8 +49,12 @@ class FetchHandler:
         self.followers = ReplicaFetchHandler()
         self.max_bytes = max_bytes
         """`fetch.max.bytes`: no answer is larger, apart from a first batch that is."""
+        self.old: Callable[[Broker, Request], Pending] | None = None
+        """What serves the versions that know no batches."""
 
     def handle(self, broker: Broker, request: Request) -> FetchResponse | Pending:
+        if request.api_version < BATCHES_SINCE and self.old is not None:
+            return self.old(broker, request)
         body = cast(FetchRequest, request.body)
         if max(body.replica_id, body.replica_state.replica_id) >= 0:
             answer = self.followers.handle(broker, request)

@@ -13,6 +13,7 @@ v1 throttle time · v3 a limit for the whole answer
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from appliance.base.errors import ErrorCode, KafkaError
@@ -24,7 +25,6 @@ from appliance.server.handlers.fetch_answer import encode_with_ranges
 from appliance.server.requests import FileRange, Pending, Request
 from appliance.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 
-BATCHES_SINCE = 4
 MAGIC_1_SINCE = 2
 BYTES_MAX = 8 << 20
 """Of batches that one answer is made of, but for a first batch that is larger."""
@@ -32,19 +32,16 @@ ROUNDS_MAX = 100
 """How often one request looks further where nothing was left."""
 
 
-class OldFetchHandler:
-    """Stands before the handler of today's versions."""
+def old_fetches(fetches: FetchHandler) -> Callable[[Broker, Request], Pending]:
+    """Serves these versions beside the handler of the later ones."""
+    handler = FetchHandler(fetches.sessions, min(fetches.max_bytes, BYTES_MAX))
 
-    def __init__(self, fetches: FetchHandler) -> None:
-        self._fetches = fetches
-        self._old = FetchHandler(fetches.sessions, min(fetches.max_bytes, BYTES_MAX))
-
-    def handle(self, broker: Broker, request: Request) -> FetchResponse | Pending:
-        if request.api_version >= BATCHES_SINCE:
-            return self._fetches.handle(broker, request)
+    def handle(broker: Broker, request: Request) -> Pending:
         pending = request.pending()
-        OldFetch(broker, request, self._old, pending, 1).start()
+        OldFetch(broker, request, handler, pending, 1).start()
         return pending
+
+    return handle
 
 
 class _Piece(NamedTuple):
