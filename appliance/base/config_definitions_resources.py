@@ -79,7 +79,11 @@ def _pair(name: str, default: int, limits: Limits, broker_limits: Limits, doc: s
         (low, high), no_effect = broker_limits, ""
         if name.startswith("share."):
             high = None
-    of_broker = row(broker_key, INT, default, doc, low=broker_low, high=broker_high, no_effect=no_effect)
+    # As in Kafka, whose other times of groups are read once.
+    is_dynamic = name == "consumer.assignment.interval.ms"
+    of_broker = row(
+        broker_key, INT, default, doc, low=broker_low, high=broker_high, dynamic=is_dynamic, no_effect=no_effect
+    )
     return row(name, INT, default, doc, low=low, high=high, dynamic=True, synonyms=(broker_key,)), of_broker
 
 

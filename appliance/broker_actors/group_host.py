@@ -79,7 +79,7 @@ class GroupCoordinatorHost:
         self._broker = broker
         self.randomness = randomness or SystemRandomness()
         self.config = group_config(broker.config.get)
-        self.consumer_config = consumer_group_config(broker.config.get)
+        self.consumer_config = consumer_group_config(lambda key: broker.config.get(key))
         self.streams_config = streams_group_config(broker.config.get)
         self.share_config = share_group_config(broker.config.get)
         self.background = broker.background

@@ -23,6 +23,8 @@ class ConsumerGroupConfig:
     max_heartbeat_interval_ms: int = 15_000
     assignment_interval_ms: int = 1_000
     """`group.consumer.assignment.interval.ms`: the least time between two targets (KIP-1263)."""
+    assignment_interval_now: Callable[[], int] | None = None
+    """The same as it is now, where it may be altered while the broker runs."""
     min_assignment_interval_ms: int = 0
     max_assignment_interval_ms: int = 15_000
     max_size: int = 2**31 - 1
@@ -55,7 +57,9 @@ class ConsumerGroupConfig:
     def assignment_interval_of(self, entries: Mapping[str, str]) -> int:
         """Of a group with these entries."""
         low, high = self.min_assignment_interval_ms, self.max_assignment_interval_ms
-        return _of_group(entries, "consumer.assignment.interval.ms", self.assignment_interval_ms, low, high)
+        now = self.assignment_interval_now
+        default = self.assignment_interval_ms if now is None else now()
+        return _of_group(entries, "consumer.assignment.interval.ms", default, low, high)
 
 
 def _of_group(entries: Mapping[str, str], key: str, default: int, low: int, high: int) -> int:
@@ -64,7 +68,7 @@ def _of_group(entries: Mapping[str, str], key: str, default: int, low: int, high
 
 
 def consumer_group_config(get: Callable[[str], Any]) -> ConsumerGroupConfig:
-    """From the broker's configuration; `get` returns the typed value of a key."""
+    """From the broker's configuration; `get` returns the typed value that a key has now."""
     return ConsumerGroupConfig(
         session_timeout_ms=get("group.consumer.session.timeout.ms"),
         min_session_timeout_ms=get("group.consumer.min.session.timeout.ms"),
@@ -73,6 +77,7 @@ def consumer_group_config(get: Callable[[str], Any]) -> ConsumerGroupConfig:
         min_heartbeat_interval_ms=get("group.consumer.min.heartbeat.interval.ms"),
         max_heartbeat_interval_ms=get("group.consumer.max.heartbeat.interval.ms"),
         assignment_interval_ms=get("group.consumer.assignment.interval.ms"),
+        assignment_interval_now=lambda: get("group.consumer.assignment.interval.ms"),
         min_assignment_interval_ms=get("group.consumer.min.assignment.interval.ms"),
         max_assignment_interval_ms=get("group.consumer.max.assignment.interval.ms"),
         max_size=get("group.consumer.max.size"),

@@ -131,10 +131,14 @@ class RegexJob:
     regexes: tuple[str, ...]
     names: Mapping[str, object]
     version: int
+    may_describe: Callable[[str], bool] | None = None
+    """Of the member that asks: what it may not know of the group does not find."""
 
     def run(self) -> dict[str, tuple[str, ...]]:
         """Runs in a helper thread."""
-        return {regex: TopicRegex(regex).among(self.names) for regex in self.regexes}
+        found = {regex: TopicRegex(regex).among(self.names) for regex in self.regexes}
+        may = self.may_describe
+        return found if may is None else {regex: tuple(filter(may, topics)) for regex, topics in found.items()}
 
 
 Job = AssignmentJob | RegexJob

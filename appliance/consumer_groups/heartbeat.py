@@ -150,7 +150,7 @@ def _heartbeat(
         step.records.append(MemberRecord(group.group_id, member_id, step.member))
     if before.topic_regex != step.member.topic_regex:
         step.records += forgotten_regexes(group, step.members)
-    ask_for_regexes(context, group, step.member, now)
+    ask_for_regexes(context, group, step.member, now, call.may_describe)
     advance(context, step, now, must_rise=reads_other_topics)
     reported = _reported(request)
     reconcile(context, step, now, reported)

@@ -6,7 +6,7 @@ latest after `group.consumer.regex.refresh.interval.ms`. All of a group's are lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from appliance.consumer_groups.context import RETRY_MS, AnyEffect, ConsumerContext, JobApplied, RegexJob
 from appliance.consumer_groups.stored import (
@@ -23,8 +23,17 @@ from appliance.coordinator.moment import Moment
 ASKED_AGAIN_AFTER_MS = 10_000
 
 
-def ask_for_regexes(context: ConsumerContext, group: ConsumerGroup, member: MemberInfo, now: Moment) -> None:
-    """Have the group's expressions looked at if that is due; `member` is ahead of the log."""
+def ask_for_regexes(
+    context: ConsumerContext,
+    group: ConsumerGroup,
+    member: MemberInfo,
+    now: Moment,
+    may_describe: Callable[[str], bool] | None = None,
+) -> None:
+    """Have the group's expressions looked at if that is due; `member` is ahead of the log.
+
+    Topics that it may not describe are not found, for the whole group, as in Kafka.
+    """
     if not member.topic_regex:
         return
     memory = context.memory(group.group_id)
@@ -41,13 +50,20 @@ def ask_for_regexes(context: ConsumerContext, group: ConsumerGroup, member: Memb
             is_due = True
         if not is_due:
             return
-    _ask(context, group, [member.topic_regex], now)
+    _ask(context, group, [member.topic_regex], now, may_describe)
 
 
-def _ask(context: ConsumerContext, group: ConsumerGroup, more: Iterable[str], now: Moment) -> None:
+def _ask(
+    context: ConsumerContext,
+    group: ConsumerGroup,
+    more: Iterable[str],
+    now: Moment,
+    may_describe: Callable[[str], bool] | None,
+) -> None:
     memory, world = context.memory(group.group_id), context.world()
     regexes = dict.fromkeys(each.topic_regex for each in group.members.values() if each.topic_regex)
-    job = RegexJob(group.group_id, tuple({**regexes, **dict.fromkeys(more)}), world.topics, world.position)
+    wanted = tuple({**regexes, **dict.fromkeys(more)})
+    job = RegexJob(group.group_id, wanted, world.topics, world.position, may_describe)
     memory.jobs[RegexJob], memory.regexes_asked_ms = job, now.monotonic_ms
     context.jobs.append(job)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,6 +20,8 @@ class Call:
     client_id: str = ""
     client_host: str = ""
     """As Java prints an address: `/127.0.0.1`."""
+    may_describe: Callable[[str], bool] | None = None
+    """Whether whoever asks may know of a topic; None where everybody may know of all. Any thread calls it."""
 
 
 @dataclass(frozen=True, slots=True)

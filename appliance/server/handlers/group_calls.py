@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, cast
 
+from appliance.authorizer.bindings import Operation, ResourceType
 from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Call
 from appliance.server.context import Broker
@@ -68,6 +70,7 @@ def call_of(request: Request, body: Struct | None = None) -> Call:
         request.api_version,
         request.client_id or "",
         f"/{request.connection.host}",
+        None if request.access is None else partial(request.access.could, Operation.DESCRIBE, ResourceType.TOPIC),
     )
 
 

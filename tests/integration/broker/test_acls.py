@@ -21,8 +21,10 @@ from appliance.client.security import ClientSecurity, inter_broker_security
 from appliance.http_ingest.service import serve
 from appliance.records.builder import build_batch
 from appliance.security.sasl_client import SaslClient
+from appliance.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from appliance.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from appliance.wire.messages.describe_acls import DescribeAclsRequest
+from appliance.wire.messages.find_coordinator import FindCoordinatorRequest
 from appliance.wire.messages.internal_access import ActAsRequest
 from appliance.wire.messages.internal_metadata import ControllerStatusRequest
 from tests.support.broker import RunningCluster, running_cluster, start_controller
@@ -44,7 +46,7 @@ PROPERTIES = {
 }
 PATIENCE = RetryPolicy(retry_limit=30)
 TOPIC, CLUSTER, GROUP = 2, 4, 3
-WRITE, ALTER, DESCRIBE, CLUSTER_ACTION = 4, 7, 8, 9
+READ, WRITE, ALTER, DESCRIBE, CLUSTER_ACTION = 3, 4, 7, 8, 9
 
 
 def brokers_own() -> ClientSecurity:
@@ -187,3 +189,38 @@ def _added(root: Client, name: str) -> bool:
     )
     answer = root.call(CreateAclsRequest(creations=[row]))
     return [result.error_code for result in answer.results] == [ErrorCode.NONE]
+
+
+def test_a_regular_expression_finds_topics_that_its_member_may_describe(root: Client) -> None:
+    names = ("seen-by-alice", "seen-by-nobody")
+    root.create_topics([NewTopic(name, 1, 1) for name in names])
+    allow(root, "patterns", READ, kind=GROUP)
+    allow(root, names[0], DESCRIBE)
+    who = {"group_id": "patterns", "member_id": "m"}
+
+    def coordinator() -> Any:
+        (found,) = root.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["patterns"])).coordinators
+        return found if found.error_code == ErrorCode.NONE else None
+
+    at = wait_for(coordinator, 30)
+    with Connection(at.host, at.port, security=alices()) as connection:
+        joins = {"subscribed_topic_regex": "seen-by-.*", "rebalance_timeout_ms": 60_000, "topic_partitions": []}
+
+        def joined() -> Any:
+            answer = connection.call(ConsumerGroupHeartbeatRequest(member_epoch=0, **who, **joins))
+            return answer if answer.error_code == ErrorCode.NONE else None
+
+        epoch = wait_for(joined, 30).member_epoch
+        assigned: list[int] = []
+
+        def beat() -> bool:
+            nonlocal epoch
+            answer = connection.call(ConsumerGroupHeartbeatRequest(member_epoch=epoch, **who))
+            assert answer.error_code == ErrorCode.NONE, answer
+            epoch = answer.member_epoch
+            if answer.assignment is not None:
+                assigned[:] = [number for row in answer.assignment.topic_partitions for number in row.partitions]
+            return bool(assigned)
+
+        wait_for(beat, 30)
+        assert assigned == [0]
