@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from appliance.base.background import BackgroundFull
-from appliance.server.timers import HeapTimer, LoopTimers
+from appliance.server.timers import LoopTimers, Timer
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class LoopBackground:
             thread.start()
         self._jobs.put((work, done))
 
-    def schedule(self, delay_ms: int, callback: Callable[[], None]) -> HeapTimer:
+    def schedule(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         return self.timers.schedule(delay_ms, callback)
 
     def post(self, callback: Callable[[], None]) -> None:
