@@ -6,7 +6,7 @@ SEEDS ?= 500
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale bench-failover bench-replicated profile bench-spark bench-tiering native wheel lock clean
+.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale bench-failover bench-replicated bench-groups bench-tls profile bench-spark bench-tiering native wheel lock clean
 
 help:
 	@echo "make setup       check this machine and make .venv from the locked requirements"
@@ -22,6 +22,8 @@ help:
 	@echo "make bench-scale 15,500 partitions beside Apache Kafka (ARGS=\"--partitions 2000 --ours-only\")"
 	@echo "make bench-failover    leaders killed, beside Apache Kafka (ARGS=--quick; ARGS=\"--only one kafka\")"
 	@echo "make bench-replicated  three replicas, acks=1 and acks=all, beside Apache Kafka (ARGS=--quick)"
+	@echo "make bench-groups      groups of 100 members over 1,000 partitions, beside Apache Kafka (ARGS=--quick)"
+	@echo "make bench-tls         produce and fetch under TLS, beside Apache Kafka (ARGS=--quick)"
 	@echo "make profile     where the time of a produce request goes, into docs/benchmarks.md"
 	@echo "make bench-spark the same for Spark"
 	@echo "make native      Spark's compiled decoder, where there is cargo; nothing needs it"
@@ -76,6 +78,12 @@ bench-failover: setup-test
 
 bench-replicated: setup-test
 	.venv/bin/python -m tests.benchmarks.replicated $(ARGS)
+
+bench-groups: setup-test
+	.venv/bin/python -m tests.benchmarks.groups $(ARGS)
+
+bench-tls: setup-test
+	.venv/bin/python -m tests.benchmarks.tls $(ARGS)
 
 profile: setup-test
 	.venv/bin/python -m tests.benchmarks.stages $(ARGS)

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -132,12 +132,12 @@ class BenchmarkedServer(ABC):
 
 
 class Kafka(BenchmarkedServer):
-    """One KRaft node with 1 GiB of heap, otherwise at its defaults."""
+    """One KRaft node with 1 GiB of heap, otherwise at its defaults but for `properties`."""
 
     name = "Apache Kafka 4.3.0"
 
-    def __init__(self, folder: Path) -> None:
-        self._peer = KafkaPeer(heap="1g", folder=folder / "kafka")
+    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None) -> None:
+        self._peer = KafkaPeer(heap="1g", folder=folder / "kafka", properties=properties)
 
     def start(self) -> None:
         self._peer.start()
@@ -152,18 +152,23 @@ class Kafka(BenchmarkedServer):
 
 
 class Appliance(BenchmarkedServer):
-    """`appliance up --brokers 1 --runtime local`, otherwise at its defaults."""
+    """`appliance up --brokers 1 --runtime local`, otherwise at its defaults but for `properties`."""
 
     name = "appliance"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None) -> None:
         self.folder = folder / "appliance"
+        self._properties = dict(properties or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.folder.mkdir(parents=True)
         command = [str(REPO / ".venv" / "bin" / "appliance"), "up", "--brokers", "1", "--runtime", "local"]
         command += ["--data-dir", str(self.folder / "data"), "--port", "0", "--http-port", "0", "--connect-port", "0"]
+        if self._properties:
+            config = self.folder / "server.properties"
+            config.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
+            command += ["--config", str(config)]
         # Numbers are counted and served while they are measured, as Kafka's are.
         environment = {**os.environ, "APPLIANCE_METRICS_PORT": str(free_port())}
         with (self.folder / "log").open("wb") as log:
@@ -217,7 +222,7 @@ class Appliance(BenchmarkedServer):
 class SideBySide:
     """Servers that run beside each other in one temporary folder, which goes when they do."""
 
-    def __init__(self, *kinds: type[Kafka] | type[Appliance], keep: bool = False) -> None:
+    def __init__(self, *kinds: Callable[[Path], BenchmarkedServer], keep: bool = False) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="benchmark-"))
         self._keep = keep
         self.servers: list[BenchmarkedServer] = [kind(self._folder) for kind in kinds]
