@@ -201,36 +201,41 @@ def topics_deleted(context: ShareContext, group: ShareGroup, topic_ids: Collecti
 def deleted(
     context: ShareContext, job: PersistJob, why: GroupToDelete | TopicsToForget, outcome: Outcome
 ) -> list[AnyEffect]:
-    """The share coordinator has answered."""
+    """The share coordinator has answered. What could not be ended is as it was."""
     group = context.find(job.group_id)
-    failure = next((each for each in outcome.values() if each[0] is not ErrorCode.NONE), None)
+    failed = {where: result for where, result in outcome.items() if result[0] is not ErrorCode.NONE}
     if isinstance(why, GroupToDelete):
-        if failure is not None:
-            return [_deleted(why.call, job.group_id, failure[0])]
+        error = next((each[0] for each in failed.values()), ErrorCode.NONE)
+        if error is ErrorCode.NONE and group is not None and not group.is_empty:
+            error = ErrorCode.NON_EMPTY_GROUP
+        answer = _deleted(why.call, job.group_id, error)
         if group is None:
-            return [_deleted(why.call, job.group_id, ErrorCode.NONE)]
-        if not group.is_empty:
-            return [_deleted(why.call, job.group_id, ErrorCode.NON_EMPTY_GROUP)]
-        return [write_of(job.group_id, group.tombstones(), _deleted(why.call, job.group_id, ErrorCode.NONE))]
-    answers: list[Answer] = []
-    failed: dict[uuid.UUID, tuple[ErrorCode, str | None]] = {}
-    for (topic_id, _), result in outcome.items():
-        if result[0] is not ErrorCode.NONE:
-            failed[topic_id] = result
+            return [answer]
+        if error is ErrorCode.NONE:
+            return [write_of(job.group_id, group.tombstones(), answer)]
+        ended = tuple(each.topic_id for each in job.places)
+        return [write_of(job.group_id, [_ended(group, ended, failed)], answer)]
     for row in why.response.responses:
-        if row.topic_id in failed:
-            row.error_code, row.error_message = failed[row.topic_id]
-    if why.call is not None:
-        answers.append(Answer(why.call, why.response))
+        for (topic_id, _), result in failed.items():
+            if topic_id == row.topic_id:
+                row.error_code, row.error_message = result
+    answers = [] if why.call is None else [Answer(why.call, why.response)]
     if group is None:
         return list(answers)
-    deleting = {
-        topic_id: name
-        for topic_id, name in group.known.deleting.items()
-        if topic_id not in why.topic_ids or topic_id in failed
-    }
-    record = KnownStateRecord(job.group_id, replace(group.known, deleting=deleting))
-    return [write_of(job.group_id, [record], *answers)]
+    return [write_of(job.group_id, [_ended(group, why.topic_ids, failed)], *answers)]
+
+
+def _ended(
+    group: ShareGroup, topic_ids: Collection[uuid.UUID], failed: Collection[tuple[uuid.UUID, int]]
+) -> KnownStateRecord:
+    known = group.known
+    initialized = dict(known.initialized)
+    for topic_id, partition in sorted(failed):
+        if topic_id in known.deleting:
+            there = initialized.get(topic_id, ("", ()))[1]
+            initialized[topic_id] = (known.deleting[topic_id], tuple(sorted({*there, partition})))
+    deleting = {topic_id: name for topic_id, name in known.deleting.items() if topic_id not in topic_ids}
+    return KnownStateRecord(group.group_id, replace(known, initialized=initialized, deleting=deleting))
 
 
 # Altering

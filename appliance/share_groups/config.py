@@ -87,16 +87,39 @@ def duration_ms(text: str) -> int:
 def share_group_config(get: Callable[[str], Any]) -> ShareGroupConfig:
     """From the broker's configuration; `get` returns the typed value of a key."""
 
-    def bounds(name: str) -> _Range:
-        return get(f"group.share.{name}"), get(f"group.share.min.{name}"), get(f"group.share.max.{name}")
+    def bounds(*names: str) -> _Range:
+        default, low, high = map(get, names)
+        return default, low, high
 
     return ShareGroupConfig(
-        session_timeout_ms=bounds("session.timeout.ms"),
-        heartbeat_interval_ms=bounds("heartbeat.interval.ms"),
-        assignment_interval_ms=bounds("assignment.interval.ms"),
-        record_lock_duration_ms=bounds("record.lock.duration.ms"),
-        delivery_count_limit=bounds("delivery.count.limit"),
-        partition_max_record_locks=bounds("partition.max.record.locks"),
+        session_timeout_ms=bounds(
+            "group.share.session.timeout.ms", "group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"
+        ),
+        heartbeat_interval_ms=bounds(
+            "group.share.heartbeat.interval.ms",
+            "group.share.min.heartbeat.interval.ms",
+            "group.share.max.heartbeat.interval.ms",
+        ),
+        assignment_interval_ms=bounds(
+            "group.share.assignment.interval.ms",
+            "group.share.min.assignment.interval.ms",
+            "group.share.max.assignment.interval.ms",
+        ),
+        record_lock_duration_ms=bounds(
+            "group.share.record.lock.duration.ms",
+            "group.share.min.record.lock.duration.ms",
+            "group.share.max.record.lock.duration.ms",
+        ),
+        delivery_count_limit=bounds(
+            "group.share.delivery.count.limit",
+            "group.share.min.delivery.count.limit",
+            "group.share.max.delivery.count.limit",
+        ),
+        partition_max_record_locks=bounds(
+            "group.share.partition.max.record.locks",
+            "group.share.min.partition.max.record.locks",
+            "group.share.max.partition.max.record.locks",
+        ),
         max_size=get("group.share.max.size"),
         max_sessions=get("group.share.max.share.sessions"),
         initialize_retry_interval_ms=get("group.share.initialize.retry.interval.ms"),

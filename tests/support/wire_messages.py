@@ -8,7 +8,7 @@ from typing import Any
 
 from appliance.wire import types
 from appliance.wire.api import APIS
-from appliance.wire.messages import group_records, transaction_records
+from appliance.wire.messages import group_records, share_group_records, share_state_records, transaction_records
 from appliance.wire.schema import Field, Struct, fields_of
 from appliance.wire.types import Scalar
 
@@ -19,6 +19,16 @@ RECORD_SCHEMAS: tuple[type[Struct], ...] = (
     group_records.GroupMetadataValue,
     transaction_records.TransactionLogKey,
     transaction_records.TransactionLogValue,
+    share_group_records.ShareGroupMemberMetadataValue,
+    share_group_records.ShareGroupMetadataValue,
+    share_group_records.ShareGroupTargetAssignmentMetadataValue,
+    share_group_records.ShareGroupTargetAssignmentMemberValue,
+    share_group_records.ShareGroupCurrentMemberAssignmentValue,
+    share_group_records.ShareGroupStatePartitionMetadataValue,
+    share_state_records.ShareSnapshotKey,
+    share_state_records.ShareSnapshotValue,
+    share_state_records.ShareUpdateKey,
+    share_state_records.ShareUpdateValue,
 )
 OUR_OWN_TAGS = 10_000
 """Tagged fields of our own, in Kafka's messages between our own processes, have this number or a higher one."""

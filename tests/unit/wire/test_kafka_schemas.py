@@ -39,8 +39,9 @@ pytestmark = pytest.mark.java
 
 @cache
 def schemas() -> dict[str, dict[str, Any]]:
-    """All message schemas by name: of the clients' jar, and the record formats of both coordinators."""
-    artifacts = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
+    """All message schemas by name: of the clients' jar, and the record formats of the coordinators."""
+    coordinators = ("kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-share-coordinator")
+    artifacts = ("kafka-clients", *coordinators)
     return schemas_of(*map(kafka_jar, artifacts))
 
 
