@@ -7,7 +7,15 @@ from appliance.wire.api import APIS, ApiKey
 from appliance.wire.messages.internal_access import ACT_AS
 from appliance.wire.messages.internal_metadata import REPLICA_LOG_ENDS
 
-FOR_BROKERS = {ACT_AS, REPLICA_LOG_ENDS}
+FOR_BROKERS = {
+    ACT_AS,
+    REPLICA_LOG_ENDS,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+}
 """They have no rule, so nobody else may use them."""
 
 
