@@ -29,6 +29,7 @@ from appliance.partition.replication_quota import ReplicationQuota, is_listed
 from appliance.server.context import Broker, ReplicatedPartition
 from appliance.server.handlers.fetch_answer import encode_with_ranges
 from appliance.server.handlers.read_replica import selects_by_rack
+from appliance.server.handlers.shared_answer import SharedAnswer
 from appliance.server.page_cache import CACHED_PAGES, is_cached, read_if_cached, warm
 from appliance.server.requests import FileRange, Pending, Request
 from appliance.wire.messages.fetch import (
@@ -55,6 +56,7 @@ class ReplicaFetchHandler:
     def __init__(self) -> None:
         self._sessions: ReplicaSessions | None = None
         self._quota = ReplicationQuota()
+        self._shared = SharedAnswer()
 
     def handle(self, broker: Broker, request: Request) -> FetchResponse | Pending:
         """The fetch of a request whose replica id is not negative."""
@@ -76,7 +78,7 @@ class ReplicaFetchHandler:
         if isinstance(found, ErrorCode):
             return FetchResponse(error_code=found)
         request.connection.without_lease = True
-        operation = ReplicaFetch(broker, request, body, found, self._quota)
+        operation = ReplicaFetch(broker, request, body, found, self._quota, self._shared)
         return operation.start()
 
 
@@ -84,10 +86,17 @@ class ReplicaFetch:
     """One fetch: take in what the follower has, then answer or wait."""
 
     def __init__(
-        self, broker: Broker, request: Request, body: FetchRequest, session: ReplicaSession, quota: ReplicationQuota
+        self,
+        broker: Broker,
+        request: Request,
+        body: FetchRequest,
+        session: ReplicaSession,
+        quota: ReplicationQuota,
+        shared: SharedAnswer,
     ) -> None:
         self._broker = broker
         self._quota = quota
+        self._shared = shared
         self._throttled_ms = 0
         """How long the quota is used up that something of this fetch waits for."""
         self._request = request
@@ -331,6 +340,14 @@ class ReplicaFetch:
         self._looking = False
         if self._pending.answered or self._request.connection.closed:
             return
+        request, body, session = self._request, self._body, self._session
+        items = self._shared.for_another(session, body, request.api_version, request.correlation_id)
+        if items is not None:
+            self._cancel_timer()
+            session.on_ready = session.end_wait = None
+            session.answered(self._broker.clock.monotonic_ms())
+            self._pending.answer_items(items)
+            return
         self._read()
         if self._is_enough():
             self._finish_as_read()
@@ -378,12 +395,14 @@ class ReplicaFetch:
     def _answer(self) -> None:
         if self._pending.answered or self._request.connection.closed:
             return
-        response = FetchResponse(session_id=self._session.session_id, responses=list(self._topics.values()))
-        self._session.answered(self._broker.clock.monotonic_ms())
+        session, version = self._session, self._request.api_version
+        response = FetchResponse(session_id=session.session_id, responses=list(self._topics.values()))
+        session.answered(self._broker.clock.monotonic_ms())
+        items = encode_with_ranges(response, version, self._request.correlation_id)
+        if self._bytes and not self._ranges and not self._cold:
+            self._shared.keep(response, session, self._body, version, items)
         self._ranges = []
-        self._pending.answer_items(
-            encode_with_ranges(response, self._request.api_version, self._request.correlation_id)
-        )
+        self._pending.answer_items(items)
 
 
 def _find_and_warm(hosted: ReplicatedPartition, offset: int, max_bytes: int) -> None:
