@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.base.config_types import ConfigType, Importance, row
+from appliance.base.config_types import ConfigKey, ConfigType, Importance, row
 
 INT, SHORT, STRING, LIST, BOOLEAN = (
     ConfigType.INT,
@@ -16,7 +16,7 @@ _ONE_LOOP = "each broker is one process with one event loop"
 _NO_LINGER = "what is decided in one turn of the loop is one batch"
 
 
-def _limits(what: str, lowest: int, highest: int, doc: str, low: int, high: int | None = None) -> tuple[object, ...]:
+def _limits(what: str, lowest: int, highest: int, doc: str, low: int, high: int | None = None) -> tuple[ConfigKey, ...]:
     """The bounds of what may be set for one group."""
     return (
         row(

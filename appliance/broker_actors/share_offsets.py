@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from appliance.base.errors import ErrorCode
@@ -62,7 +63,7 @@ class ShareOffsets:
                     )
                 ],
             )
-            self._persister.ask(request, lambda result, place=place: came(place, result))  # type: ignore[misc]
+            self._persister.ask(request, partial(came, place))
 
     def persist(self, job: PersistJob, done: Callable[[Outcome], None]) -> None:
         """Begin or end states; `done` is called once."""
@@ -105,7 +106,7 @@ class ShareOffsets:
                         )
                     ],
                 )
-            self._persister.ask(request, lambda result, place=place: came(place, result))  # type: ignore[misc]
+            self._persister.ask(request, partial(came, place))
 
     def latest(self, places: Sequence[Place], done: Callable[[Mapping[Place, int]], None]) -> None:
         """The ends of partitions, of those that could be had."""

@@ -21,6 +21,7 @@ from appliance.share_groups.stored import (
     KnownTopics,
     ShareGroup,
     ShareGroupEpochRecord,
+    ShareGroupRecord,
     Target,
 )
 from appliance.wire.messages.alter_share_group_offsets import (
@@ -270,12 +271,12 @@ def alter_offsets(
     for place in places:
         before = initializing.get(place.topic_id, ("", ()))[1]
         initializing[place.topic_id] = (names[place.topic_id].name, tuple(sorted({*before, place.partition})))
-    records = [
+    records: list[ShareGroupRecord] = [
         ShareGroupEpochRecord(group.group_id, epoch, group.metadata_hash),
         KnownStateRecord(group.group_id, replace(known, initializing=initializing)),
     ]
     job = PersistJob(group.group_id, tuple(places), epoch, OffsetsToSet(call, response))
-    return [write_of(group.group_id, [*records], follow_up=ToInitialize(job))]
+    return [write_of(group.group_id, records, follow_up=ToInitialize(job))]
 
 
 def begun(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Answer, Call, Write
@@ -61,7 +61,7 @@ from appliance.wire.messages.share_group_heartbeat import ShareGroupHeartbeatReq
 from appliance.wire.messages.sync_group import SyncGroupRequest
 from appliance.wire.schema import Struct
 
-_RECORDS = ShareGroupRecord.__args__  # type: ignore[attr-defined]
+_RECORDS = get_args(ShareGroupRecord)
 _CLASSIC = {
     JoinGroupRequest: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     SyncGroupRequest: ErrorCode.UNKNOWN_MEMBER_ID,
@@ -79,15 +79,34 @@ class OtherStored(Protocol):
     def __contains__(self, group_id: str) -> bool: ...
 
 
-OtherGroups = Any
-"""The machine of the other kinds of groups: it has the methods of this one, and more to look at."""
+class OtherGroups(Protocol):
+    """The machine of the other kinds of groups. It has more to look at, which goes past this one."""
+
+    @property
+    def stored(self) -> OtherStored: ...
+    @property
+    def deadlines(self) -> Deadlines[Any, Any]: ...
+
+    def loaded(self, now: Moment) -> list[Any]: ...
+    def time_anew(self, now: Moment) -> list[Any]: ...
+    def must_wait(self, call: Call) -> str | None: ...
+    def handle(self, call: Call, now: Moment) -> list[Any]: ...
+    def due(self, event: Any, now: Moment) -> list[Any]: ...
+    def replay(self, record: Any) -> None: ...
+    def written(self, write: Write[Any], now: Moment) -> list[Any]: ...
+    def not_written(self, write: Write[Any], error: ErrorCode, now: Moment) -> list[Any]: ...
+    def unload(self) -> list[Any]: ...
+    def encode(self, record: Any) -> tuple[bytes, bytes | None]: ...
+    def describe(self, group_id: str) -> DescribedGroup: ...
+    def list_groups(self, states: list[str], types: list[str]) -> list[ListedGroup]: ...
+    def topics_deleted(self, deleted: list[tuple[str, uuid.UUID]]) -> list[Any]: ...
 
 
 class StoredWithShares:
     """The stored state of all kinds of groups."""
 
     def __init__(self, others: OtherStored) -> None:
-        self.others = others
+        self.others: Any = others
         self.shares = StoredShareGroups()
 
     def replay(self, record: Any) -> None:
@@ -115,7 +134,7 @@ class ShareGroups:
         config: ShareGroupConfig,
         world: Callable[[], World],
     ) -> None:
-        self.others: Any = others
+        self.others = others
         self.context = ShareContext(stored, config, world, others.deadlines)
         self._waiting: dict[Call, None] = {}
         """Calls whose answer waits for the persister."""
@@ -250,6 +269,9 @@ class ShareGroups:
         """The share coordinator has answered, or could not be reached."""
         match job.why:
             case HeartbeatWaits() as waits:
+                if any(error is not ErrorCode.NONE for error, _ in outcome.values()):
+                    # The next heartbeat asks again.
+                    self.context.initializing_since_ms.pop(job.group_id, None)
                 effects = admin.begun(self.context, job, outcome, follow_up=waits)
                 return self._noted(effects or self._again(waits, now))
             case admin.OffsetsToSet() as why:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol, cast
 
 from appliance.authorizer.bindings import Operation, ResourceType
@@ -135,7 +136,7 @@ class Sayings:
                 self.results[place] = led
                 continue
             self._open += 1
-            led.acknowledge(body.member_id, said, lambda error, place=place: self._came(place, error))  # type: ignore[misc]
+            led.acknowledge(body.member_id, said, partial(self._came, place))
         self._close_one()
 
     def _came(self, place: Place, error: ErrorCode) -> None:

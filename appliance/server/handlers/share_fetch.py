@@ -10,6 +10,7 @@ v2 acquire modes (KIP-1206), renewing (KIP-1222): with it nothing is fetched
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from appliance.base.errors import ErrorCode
@@ -225,7 +226,7 @@ class ShareFetchOperation:
             self._reading += 1
             read.led.is_reading = True
             threads = self.broker.remote_threads if read.is_remote else self.broker.background
-            threads.run(read.work(self.broker), lambda result, read=read: self._slow_came(read, result))  # type: ignore[misc]
+            threads.run(read.work(self.broker), partial(self._slow_came, read))
 
     def _slow_came(self, read: ShareRead, result: Any) -> None:
         self._reading -= 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 from appliance.base.errors import ErrorCode
@@ -205,7 +206,7 @@ def _describe_all(broker: Broker, rows: list[_Row], answer: Callable[[Struct], N
         answer(DescribeShareGroupOffsetsResponse())
     for each in rows:
         places = [(topic_id, index) for topic_id, index, _ in each.places]
-        offsets.summaries(each.answer.group_id, places, lambda found, row=each: told(row, found))  # type: ignore[misc]
+        offsets.summaries(each.answer.group_id, places, partial(told, each))
 
 
 def describe_offsets_failed(

@@ -7,6 +7,7 @@ Each partition has a coordinator of its own; one that is not here is NOT_COORDIN
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, cast
 
 from appliance.base.errors import ErrorCode
@@ -64,10 +65,7 @@ def _ask_all(broker: Broker, request: Request, singles: list[Struct], answer: Ca
             answer(joined(request.body, answers))
 
     for number, single in enumerate(singles):
-        share_coordinators_of(broker).submit(
-            call_of(request, single),
-            lambda response, number=number: came(number, response),  # type: ignore[misc]
-        )
+        share_coordinators_of(broker).submit(call_of(request, single), partial(came, number))
 
 
 def failed(request: Request, code: ErrorCode, message: str | None) -> Struct:

@@ -65,9 +65,17 @@ def test_while_the_share_coordinator_fails_members_have_nothing_and_it_is_asked_
     answer = bench.heartbeat(names=["t"])
     assert owned(answer) == {}
     bench.persist_error = ErrorCode.NONE
-    assert bench.heartbeat(epoch=answer.member_epoch).assignment is None, "it was asked just now"
-    bench.pass_time(ShareGroupConfig().initialize_retry_interval_ms)
     assert owned(bench.heartbeat(epoch=answer.member_epoch)) == {topic: [0]}
+
+
+def test_while_the_share_coordinator_is_asked_nobody_else_asks_until_it_takes_too_long() -> None:
+    bench = ShareGroupBench()
+    bench.world.put("t", 1)
+    bench.holds_jobs = True
+    assert bench.heartbeat("a", names=["t"]) is None
+    assert owned(bench.heartbeat("b", names=["t"])) == {}
+    bench.pass_time(ShareGroupConfig().initialize_retry_interval_ms)
+    assert bench.heartbeat("b", names=["t"]) is None
 
 
 def test_who_is_silent_is_removed_and_who_is_behind_joins_anew() -> None:
