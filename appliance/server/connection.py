@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from appliance.security.principals import ANONYMOUS
 from appliance.server.dispatcher import BadRequest, Dispatcher
 from appliance.server.listener import DEFAULT_LISTENER, ListenerProfile
-from appliance.server.requests import FileRange, OutputItem, Pending
+from appliance.server.requests import JOINED_MAX_BYTES, FileRange, OutputItem, Pending
 from appliance.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ _unpack_frame_start = struct.Struct(">ihhi").unpack_from
 _FRAME_START_BYTES = 12
 """size of what follows, API key, API version, correlation id. No request is smaller."""
 _PRODUCE = int(ApiKey.PRODUCE)
+_SENT_AT_ONCE_MAX_BYTES = 256 << 10
+"""Of what lies in memory; then other connections have their turn."""
 
 LateAnswer = tuple[Any, ...]
 """`(build, ...)`: at the end of the tick `build(connection, this tuple)` gives the frame or a `Pending`."""
@@ -407,7 +409,9 @@ class Connection:
             return
         self.bytes_out += sent
         if sent < len(data):
-            self._unsent.append(data[sent:])
+            # What is large is not copied once more with each part that the socket takes.
+            is_large = len(data) > JOINED_MAX_BYTES
+            self._unsent.append(memoryview(data)[sent:] if is_large else data[sent:])  # type: ignore[arg-type]
             self._start_writing()
 
     def _send_queue(self) -> None:
@@ -415,8 +419,12 @@ class Connection:
         try:
             while unsent:
                 item = unsent[0]
-                if isinstance(item, bytes):
+                if isinstance(item, bytes) and len(item) <= JOINED_MAX_BYTES:
                     if not self._send_bytes():
+                        break
+                    continue
+                if isinstance(item, bytes | memoryview):
+                    if not self._send_large(item):
                         break
                     continue
                 if not self._send_range(item):
@@ -438,7 +446,7 @@ class Connection:
         pieces: list[bytes] = []
         flags = 0
         for item in unsent:
-            if not isinstance(item, bytes):
+            if not isinstance(item, bytes) or len(item) > JOINED_MAX_BYTES:
                 flags = _MSG_MORE
                 break
             pieces.append(item)
@@ -451,6 +459,20 @@ class Connection:
             unsent.appendleft(data[sent:])
             return False
         return True
+
+    def _send_large(self, item: bytes | memoryview) -> bool:
+        """Send a part of what lies in memory at the head of the queue; false when that was enough for this turn."""
+        unsent = self._unsent
+        view = memoryview(item)
+        size = len(view)
+        part, is_last = view[:_SENT_AT_ONCE_MAX_BYTES], size <= _SENT_AT_ONCE_MAX_BYTES and len(unsent) == 1
+        sent = self._socket.send(part, 0 if is_last else _MSG_MORE)
+        self.bytes_out += sent
+        if sent == size:
+            unsent.popleft()
+            return True
+        unsent[0] = view[sent:]  # type: ignore[assignment]
+        return False
 
     def _send_range(self, item: FileRange) -> bool:
         """Send the piece of a file at the head of the queue; false when the socket takes no more."""

@@ -48,6 +48,8 @@ class FileRange:
 
 
 OutputItem = bytes | FileRange
+JOINED_MAX_BYTES = 64 << 10
+"""Larger pieces of an answer are sent by themselves, from where they lie."""
 """What leaves on a socket: bytes, or a piece of a segment file that the kernel copies by itself."""
 
 

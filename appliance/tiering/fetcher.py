@@ -36,6 +36,8 @@ from appliance.tiering.tier_cache import TierCache, TierObject
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
+ANSWER_MAX_BYTES = 1 << 20
+"""More is not read at once, whatever a reader would take: the loop and the interpreter are held up by each copy."""
 SEARCH_BYTES = 128 << 10
 """How much is unpacked at once when looking for a time."""
 
@@ -88,7 +90,7 @@ class RemoteLogReader:
         def action(manifest: Manifest) -> RemoteRead | None:
             if offset < manifest.start_offset:
                 return None
-            return self._fetch(manifest, offset, max_bytes, max_offset)
+            return self._fetch(manifest, offset, min(max_bytes, ANSWER_MAX_BYTES), max_offset)
 
         found = self._twice(topic_id, partition, action)
         if found is not None:

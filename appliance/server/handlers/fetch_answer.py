@@ -8,7 +8,7 @@ from appliance.base.errors import ErrorCode
 from appliance.server.context import Broker
 from appliance.server.handlers.fetch_read import PartitionRead
 from appliance.server.leaders import leader_hint
-from appliance.server.requests import FileRange, OutputItem, Request
+from appliance.server.requests import JOINED_MAX_BYTES, FileRange, OutputItem, Request
 from appliance.wire.codec import encode_parts
 from appliance.wire.messages.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
 
@@ -67,6 +67,10 @@ def encode_with_ranges(response: FetchResponse, version: int, correlation_id: in
         if type(part) is FileRange:
             items.append(b"".join(joined))
             items.append(part)
+            joined = []
+        elif len(part) > JOINED_MAX_BYTES:
+            # Records that came from the object store lie in memory: they are not copied once more.
+            items += (b"".join(joined), part)
             joined = []
         else:
             joined.append(part)

@@ -10,6 +10,7 @@ import pytest
 from appliance.base.config import BrokerConfig
 from appliance.base.errors import ErrorCode, KafkaError
 from appliance.records.control import ABORT, build_marker
+from appliance.tiering import fetcher as fetcher_module
 from appliance.tiering.fetcher import RemoteLogReader
 from appliance.tiering.layout import AbortedTransaction
 from appliance.tiering.manifest import HoleItem, SegmentItem, encode_page, page_item
@@ -64,6 +65,16 @@ def test_every_offset_is_read_back_from_the_batch_that_holds_it(reader: RemoteLo
         assert records[0].offset == offset // 4 * 4
         assert records[-1].offset == offset // 12 * 12 + 11
         assert all(record.value == b"value %d" % record.offset for record in records)
+
+
+def test_one_read_brings_no_more_than_the_loop_can_stand(
+    reader: RemoteLogReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = len(read(reader, 0, 100 << 20))
+    monkeypatch.setattr(fetcher_module, "ANSWER_MAX_BYTES", whole - 1)
+    found = reader.fetch(TOPIC_ID, 0, 0, 100 << 20, END)
+    assert 0 < len(found.records) < whole
+    assert offsets_of(reader.fetch(TOPIC_ID, 0, found.next_offset, 100 << 20, END).records)[0] == found.next_offset
 
 
 def test_a_consumer_that_follows_sees_each_record_once(reader: RemoteLogReader) -> None:
