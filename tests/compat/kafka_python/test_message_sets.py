@@ -16,8 +16,8 @@ pytestmark = [
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("api_version", [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1)])
 def test_old_versions_write_and_read(server: Server, api_version: tuple[int, ...], codec: str | None) -> None:
-    if codec == "lz4" and api_version < (0, 9):
-        codec = None  # nobody had it
+    if codec == "lz4" and api_version < (0, 10):
+        codec = None  # the lz4 of magic 0 needs a library that this client does not bring
     topic = server.new_topic()
     values = [b"%d" % number * 50 for number in range(200)]
     producer = KafkaProducer(
