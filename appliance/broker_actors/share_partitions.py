@@ -16,8 +16,9 @@ from appliance.base.config_resources import GROUP
 from appliance.base.errors import ErrorCode
 from appliance.partition.purgatory import Waiter
 from appliance.share_groups.config import PartitionLimits, ShareGroupConfig, duration_ms
+from appliance.share_groups.runs import Operation, Said
 from appliance.share_groups.sessions import ShareSession, ShareSessions
-from appliance.share_groups.share_partition import Operation, Said, SharePartition, StateWrite
+from appliance.share_groups.share_partition import SharePartition, StateWrite
 from appliance.share_groups.state_stored import Batch
 from appliance.wire.messages import read_share_group_state, write_share_group_state
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from appliance.base.errors import ErrorCode, invariant
 from appliance.share_groups.config import PartitionLimits
+from appliance.share_groups.runs import Acquired, Operation, ReadBatch, Run, Said, by_kind, joined, told_in
 from appliance.share_groups.state_stored import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, Batch
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -34,39 +34,6 @@ _MAX_COUNT = 2**15 - 1
 """Delivery counts travel as 16 bits."""
 
 
-class ReadBatch(NamedTuple):
-    """A batch that was read from the log, by its offsets."""
-
-    first_offset: int
-    last_offset: int
-    is_delivered: bool = True
-    """Not: nobody gets it, as it holds a marker, or records of an aborted transaction that nobody wants."""
-
-
-class Acquired(NamedTuple):
-    """Records that a member has now."""
-
-    first_offset: int
-    last_offset: int
-    delivery_count: int
-
-
-class Said(NamedTuple):
-    """What a member says of records: one type for all, or one for each."""
-
-    first_offset: int
-    last_offset: int
-    types: Sequence[int]
-
-
-@dataclass(eq=False, slots=True)
-class Operation:
-    """What a member said at once, on its way to the share coordinator."""
-
-    done: Callable[[ErrorCode], None] | None = None
-    """For the owner: whom to tell."""
-
-
 @dataclass(frozen=True, slots=True)
 class StateWrite:
     """What the share coordinator is to know."""
@@ -74,47 +41,6 @@ class StateWrite:
     start_offset: int
     delivery_complete_count: int
     batches: tuple[Batch, ...]
-
-
-class Run:
-    """Offsets in the same state. Mutable: there may be thousands."""
-
-    __slots__ = ("count", "due_ms", "first", "goal", "last", "member_id", "operation", "state")
-
-    def __init__(self, first: int, last: int, state: int = AVAILABLE, count: int = 0) -> None:
-        self.first = first
-        self.last = last
-        self.state = state
-        self.count = count
-        self.member_id = ""
-        self.due_ms = 0
-        """When the lock is over."""
-        self.operation: Operation | None = None
-        self.goal = state
-        """The state after the operation."""
-
-    def cut_at(self, offset: int) -> Run:
-        """Keep what lies before; returns the rest."""
-        rest = Run(offset, self.last, self.state, self.count)
-        rest.member_id, rest.due_ms, rest.operation, rest.goal = self.member_id, self.due_ms, self.operation, self.goal
-        self.last = offset - 1
-        return rest
-
-    def is_like(self, other: Run) -> bool:
-        return (
-            self.state == other.state
-            and self.count == other.count
-            and self.member_id == other.member_id
-            and self.due_ms == other.due_ms
-            and self.operation is other.operation
-            and self.goal == other.goal
-        )
-
-    def __len__(self) -> int:
-        return self.last - self.first + 1
-
-    def __repr__(self) -> str:
-        return f"[{self.first}, {self.last}] state {self.state} count {self.count} of {self.member_id!r}"
 
 
 @dataclass(slots=True)
@@ -229,7 +155,7 @@ class SharePartition:
                 # Only a part of it was taken: what lies behind has to wait.
                 break
         self._advance()
-        return _told_in(taken, batch_size)
+        return told_in(taken, batch_size)
 
     def _grow(self, first: int, last: int, wanted: int, exactly: bool) -> bool:
         """Take new records of a batch in, if there is room; false: there is none, and none of its records are old."""
@@ -294,7 +220,7 @@ class SharePartition:
                 continue
             if last > self.end_offset:
                 return ErrorCode.INVALID_REQUEST
-            rows += _by_kind(each, self.start_offset)
+            rows += by_kind(each, self.start_offset)
         for first, last, _ in rows:
             for run in self._overlapping(first, last):
                 if run.state != ACQUIRED or run.member_id != member_id or run.operation is not None:
@@ -405,7 +331,7 @@ class SharePartition:
                     # What somebody has just now has not come back yet.
                     count = run.count - (run.state == ACQUIRED)
                     rows.append(Batch(max(run.first, first, start_offset), min(run.last, last), state, count))
-        return StateWrite(start_offset, complete, _joined(rows))
+        return StateWrite(start_offset, complete, joined(rows))
 
     def written(self, error: ErrorCode) -> list[tuple[Operation, ErrorCode]]:
         """The outcome of the last write; returns whom to tell what."""
@@ -455,13 +381,13 @@ class SharePartition:
         self._join()
 
     def _join(self) -> None:
-        joined: list[Run] = []
+        alike: list[Run] = []
         for run in self.runs:
-            if joined and joined[-1].is_like(run):
-                joined[-1].last = run.last
+            if alike and alike[-1].is_like(run):
+                alike[-1].last = run.last
             else:
-                joined.append(run)
-        self.runs = joined
+                alike.append(run)
+        self.runs = alike
 
     def _index(self, offset: int) -> int:
         """The run that holds an offset."""
@@ -491,52 +417,3 @@ class SharePartition:
 
 def _first(run: Run) -> int:
     return run.first
-
-
-def _by_kind(said: Said, start_offset: int) -> list[tuple[int, int, int]]:
-    """Ranges of the same type, without what lies before the start."""
-    first, last, types = said
-    if len(types) == 1:
-        return [(max(first, start_offset), last, types[0])]
-    rows: list[tuple[int, int, int]] = []
-    for offset, kind in enumerate(types, first):
-        if offset < start_offset:
-            continue
-        if rows and rows[-1][2] == kind:
-            rows[-1] = (rows[-1][0], offset, kind)
-        else:
-            rows.append((offset, offset, kind))
-    return rows
-
-
-def _joined(rows: list[Batch]) -> tuple[Batch, ...]:
-    """In order, each range once."""
-    joined: list[Batch] = []
-    for row in sorted(rows):
-        last = joined[-1] if joined else None
-        if last is not None and last.last_offset >= row.last_offset:
-            continue
-        if last is not None and last.last_offset >= row.first_offset:
-            row = row._replace(first_offset=last.last_offset + 1)
-        if last is not None and last.last_offset + 1 == row.first_offset and last[2:] == row[2:]:
-            joined[-1] = last._replace(last_offset=row.last_offset)
-        else:
-            joined.append(row)
-    return tuple(joined)
-
-
-def _told_in(taken: list[Acquired], batch_size: int) -> list[Acquired]:
-    """Neighbours that were handed out equally often as one, up to the size that is best."""
-    told: list[Acquired] = []
-    for each in taken:
-        last = told[-1] if told else None
-        if (
-            last is not None
-            and last.last_offset + 1 == each.first_offset
-            and last.delivery_count == each.delivery_count
-            and (batch_size <= 0 or each.last_offset - last.first_offset < batch_size)
-        ):
-            told[-1] = last._replace(last_offset=each.last_offset)
-        else:
-            told.append(each)
-    return told

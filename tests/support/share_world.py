@@ -17,17 +17,8 @@ from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Answer, Call
 from appliance.coordinator.moment import Moment
 from appliance.share_groups.config import PartitionLimits
-from appliance.share_groups.share_partition import (
-    ACCEPT,
-    REJECT,
-    RELEASE,
-    RENEW,
-    Operation,
-    ReadBatch,
-    Said,
-    SharePartition,
-    StateWrite,
-)
+from appliance.share_groups.runs import Operation, ReadBatch, Said
+from appliance.share_groups.share_partition import ACCEPT, REJECT, RELEASE, RENEW, SharePartition, StateWrite
 from appliance.share_groups.state_forms import result_of
 from appliance.share_groups.state_machine import ShareCoordinatorConfig, ShareStateMachine
 from appliance.share_groups.state_records import decode_record, encode_record

@@ -14,8 +14,9 @@ from appliance.server.context import Broker
 from appliance.server.leaders import leader_hint
 from appliance.server.requests import Request
 from appliance.share_groups.config import PartitionLimits
+from appliance.share_groups.runs import Said
 from appliance.share_groups.sessions import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession, ShareSessions
-from appliance.share_groups.share_partition import RENEW, Said
+from appliance.share_groups.share_partition import RENEW
 from appliance.wire.schema import Struct
 
 PROTOCOL = "share"

@@ -32,8 +32,8 @@ from appliance.server.handlers.share_calls import (
 )
 from appliance.server.handlers.share_read import ShareRead, read_batches, start_reading
 from appliance.server.requests import Pending, Request
+from appliance.share_groups.runs import Acquired
 from appliance.share_groups.sessions import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession
-from appliance.share_groups.share_partition import Acquired
 from appliance.wire.api import ApiKey
 from appliance.wire.messages.share_fetch import (
     AcquiredRecords,

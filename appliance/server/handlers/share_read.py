@@ -14,8 +14,8 @@ from appliance.records.control import read_marker
 from appliance.server.context import Broker
 from appliance.server.handlers.fetch_read import FetchReader, PartitionRead, is_cold, warm_up
 from appliance.server.handlers.share_calls import Led
+from appliance.share_groups.runs import ReadBatch
 from appliance.share_groups.sessions import Place
-from appliance.share_groups.share_partition import ReadBatch
 from appliance.wire.messages.fetch import AbortedTransaction
 
 READ_MAX_BYTES = 1 << 20

@@ -4,18 +4,8 @@ import pytest
 
 from appliance.base.errors import ErrorCode
 from appliance.share_groups.config import PartitionLimits, duration_ms
-from appliance.share_groups.share_partition import (
-    ACCEPT,
-    GAP,
-    REJECT,
-    RELEASE,
-    RENEW,
-    Acquired,
-    Operation,
-    ReadBatch,
-    Said,
-    SharePartition,
-)
+from appliance.share_groups.runs import Acquired, Operation, ReadBatch, Said
+from appliance.share_groups.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW, SharePartition
 from appliance.share_groups.state_stored import ACKNOWLEDGED, ARCHIVED, AVAILABLE, Batch
 
 LIMITS = PartitionLimits(lock_duration_ms=1_000, delivery_count_limit=2, max_record_locks=10)
