@@ -169,7 +169,7 @@ _SERVER = (
         dynamic=True,
         no_effect=_ONE_LOOP,
     ),
-    row("telemetry.max.bytes", INT, 1 << 20, "The most that a client may push of its metrics at once (KIP-714).", low=1),
+    row("telemetry.max.bytes", INT, 1 << 20, "The most that a client may push of its metrics (KIP-714).", low=1),
     row("quota.window.num", INT, 11, "Windows over which quotas are measured.", low=1, importance=LOW),
     row("quota.window.size.seconds", INT, 1, "Length of such a window.", low=1, importance=LOW),
     row(
