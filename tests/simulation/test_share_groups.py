@@ -26,7 +26,7 @@ def bad_day(seed: int, partition_class: type[SharePartition] = SharePartition) -
     return world
 
 
-@pytest.mark.parametrize("seed", seeds(25))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_no_record_is_lost_or_held_twice_and_delivery_counts_are_honest(seed: int) -> None:
     bad_day(seed)
 

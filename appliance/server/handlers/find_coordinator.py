@@ -34,7 +34,8 @@ _SHARE_KEY_PARTS = 3
 
 def handle(broker: Broker, request: Request) -> Struct | Pending:
     body = cast(FindCoordinatorRequest, request.body)
-    if body.key_type in TOPICS and TOPICS[body.key_type] not in broker.image.topics:
+    is_missing = body.key_type in TOPICS and TOPICS[body.key_type] not in broker.image.topics
+    if is_missing and (body.key_type != SHARE or any(map(_is_share_key, body.coordinator_keys))):
         coordinators: Any = {
             GROUP: coordinators_of,
             TRANSACTION: transactions_of,
