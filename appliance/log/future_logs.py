@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from appliance.base.config import TopicConfig
 from appliance.base.ids import TopicPartition, uuid_from_text, uuid_to_text
 from appliance.base.randomness import Randomness, random_uuid
+from appliance.log import reading
 from appliance.log.checkpoints import CorruptCheckpoint, read_file, replace_file
 from appliance.log.errors import LogWriteFailed
 from appliance.log.partition_log import PartitionLog
@@ -126,6 +127,8 @@ def _begin_like(log: PartitionLog, future: PartitionLog) -> None:
     except CorruptSnapshot as error:
         logger.warning("%s: its producers are read from the batches: %s", log.directory, error)
         future.truncate_fully_and_start_at(base_offset, log.log_start_offset, epochs=epochs)
+    # Before anything is copied: a start that finds batches and not this would not know whose transactions were open.
+    future.flush()
 
 
 class FutureLog:
@@ -161,15 +164,17 @@ class FutureLog:
             LogWriteFailed: the target's disk refuses.
         """
         copied = 0
-        for batch in self.log.batches(self.future.log_end_offset):
+        log, future = self.log, self.future
+        # What DeleteRecords has taken from the first segment is copied with it: batches are whole.
+        for batch in reading.iterate_batches(log.segments, future.log_end_offset, log.log_end_offset):
             data = bytearray(batch)
-            self.future.stage_replicated(memoryview(data), parse_header(data), now_ms)
+            future.stage_replicated(memoryview(data), parse_header(data), now_ms)
             copied += len(data)
             if copied >= max_bytes:
                 break
         if copied:
-            self.future.write_staged()
-        for segment in self.future.segments[:-1]:
+            future.write_staged()
+        for segment in future.segments[:-1]:
             segment.close()
         return copied
 
@@ -192,6 +197,10 @@ class FutureLog:
         future, log = self.future, self.log
         if log.log_start_offset <= future.log_end_offset:
             future.raise_log_start(log.log_start_offset)
+        if len(future.segments) > 1 and future.segments[0].base_offset < log.segments[0].base_offset:
+            # Retention has not stood still meanwhile. What it renames here is durable with the flush.
+            with blaming(self.target, f"deleting from {future.directory}"):
+                future.delete_local_segments_below(log.segments[0].base_offset)
         future.cleaned_offset = min(log.cleaned_offset, future.log_end_offset)
         start = future.log_start_offset
         future.flush()
@@ -309,7 +318,8 @@ class FutureLogs:
         if directory is target and not config.is_compacted and log.cleaned_offset < 0:
             try:
                 future = directory.open_future(log.topic_partition, name, log.topic_id, config)
-                if future.log_end_offset >= log.segments[0].base_offset:
+                has_begun = future.log_end_offset > future.segments[0].base_offset
+                if has_begun and future.log_end_offset >= log.segments[0].base_offset:
                     return future
                 directory.futures.pop(log.topic_partition, None)
                 future.close(clean=False)

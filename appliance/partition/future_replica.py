@@ -102,5 +102,5 @@ def agreed_end(log: Extent, future: Extent) -> int:
 
 def _ranges(extent: Extent) -> list[tuple[int, int]]:
     """(leader epoch, where it ends)"""
-    ends = [start for _, start in extent.epochs[1:]]
-    return [(epoch, end) for (epoch, _), end in zip(extent.epochs, [*ends, extent.end], strict=True)]
+    ends = [*(start for _, start in extent.epochs[1:]), extent.end]
+    return [(epoch, end) for (epoch, _), end in zip(extent.epochs, ends, strict=False)]

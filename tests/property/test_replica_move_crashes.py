@@ -26,8 +26,10 @@ from tests.support.seeds import seeds
 DIRECTORIES = (Path("/one"), Path("/two"))
 COPY_BYTES, MOVE_STEPS_MAX = 300, 200
 FAST = 1 << 62
-EVERY = 1 if "SEEDS" in os.environ else 13
+EVERY = 1 if "SEEDS" in os.environ else 31
 """A crash comes at every so many changes to the disks."""
+FOUND_SOMETHING = (7, 9)
+"""Lives in which open transactions were forgotten, and a log that began within its first segment could not move."""
 WAYS: list[Loss | None] = [None, Loss.EVERYTHING, Loss.SOMETHING, Loss.NOTHING]
 
 
@@ -114,15 +116,10 @@ class MovingLife(Life):
 
 
 def fingerprint(log: PartitionLog) -> tuple[object, ...]:
+    # What lies below the log start may still be there, or not.
+    aborted = [entry for entry in all_aborted(log) if entry.last_offset >= log.log_start_offset]
     entries = log.leader_epochs.entries
-    return (
-        log.log_start_offset,
-        log.log_end_offset,
-        contents(log),
-        entries,
-        log.producer_state.entries,
-        all_aborted(log),
-    )
+    return log.log_start_offset, log.log_end_offset, contents(log), entries, log.producer_state.entries, aborted
 
 
 def comes_back(disk: FaultDisk, model: Model, seed: int, power_cut: bool) -> None:
@@ -134,6 +131,11 @@ def comes_back(disk: FaultDisk, model: Model, seed: int, power_cut: bool) -> Non
     if log is None:
         assert promised == 0, f"the log is gone: {manager._twice}"
         return
+    known = log.leader_epochs.starts
+    if known and known[0] > log.log_start_offset:
+        # What retention has taken may come back, and the leader epochs that were forgotten with it may not.
+        assert known[0] <= model.log_start
+        log.raise_log_start(known[0])
     whole = check(log, [model.batches, *reversed(model.earlier)])
     assert promised <= max(log.log_end_offset, model.log_start), f"{promised} was promised, it ends at {log!r}"
     assert all(whole.get(offset) == batch for offset, batch in model.batches.items() if offset < promised)
@@ -185,7 +187,7 @@ class Crashes:
             raise AssertionError(f"seed {self.seed}, step {self.step}, {loss}: {error}") from error
 
 
-@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("seed", sorted({*seeds(2), *FOUND_SOMETHING}))
 def test_a_log_is_whole_wherever_its_move_was_cut_short(seed: int) -> None:
     crashes = Crashes(seed)
     crashes.run()

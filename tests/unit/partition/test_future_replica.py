@@ -74,6 +74,7 @@ def test_it_is_cut_where_the_log_in_use_was() -> None:
 def test_it_begins_anew_when_nothing_is_the_same() -> None:
     assert next_step(Extent(0, 10, [(3, 0)]), Extent(0, 8, [(2, 0)])) == BeginAnew()
     assert next_step(Extent(5, 10, [(1, 0), (3, 5)]), Extent(5, 8, [(1, 0), (2, 5)])) == BeginAnew()
+    assert next_step(Extent(0, 0, []), Extent(0, 8, [(2, 0)])) == BeginAnew()
 
 
 def test_an_epoch_of_which_the_beginning_is_gone_is_still_the_same() -> None:
