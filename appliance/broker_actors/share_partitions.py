@@ -337,7 +337,7 @@ class LedSharePartitions:
             done(hosted.high_watermark)
 
     def _find_since(self, hosted: Any, timestamp: int, done: Callable[[int], None]) -> None:
-        segments, end = list(hosted.log.segments), hosted.high_watermark
+        segments, end = list(hosted.log.segments), int(hosted.high_watermark)
         for segment in segments:
             segment.retain()
 
@@ -347,7 +347,7 @@ class LedSharePartitions:
                 if remote is not None and hosted.log_start_offset <= remote.offset < end:
                     return int(remote.offset)
             found = hosted.log.offset_for_timestamp(timestamp, end)
-            return end if found is None else max(found.offset, hosted.log_start_offset)
+            return end if found is None else max(int(found.offset), int(hosted.log_start_offset))
 
         def came(result: int | Exception) -> None:
             for segment in segments:

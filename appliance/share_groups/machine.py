@@ -22,6 +22,7 @@ from appliance.share_groups.context import (
     AnyEffect,
     Outcome,
     PersistJob,
+    Place,
     ShareAssignmentDue,
     ShareContext,
     ShareSessionOver,
@@ -51,7 +52,10 @@ from appliance.share_groups.stored import (
 from appliance.wire.messages import share_group_describe
 from appliance.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from appliance.wire.messages.delete_groups import DeleteGroupsRequest
-from appliance.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from appliance.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
 from appliance.wire.messages.describe_groups import DescribedGroup
 from appliance.wire.messages.heartbeat import HeartbeatRequest
 from appliance.wire.messages.join_group import JoinGroupRequest
@@ -161,9 +165,9 @@ class ShareGroups:
         for topic_id in group.known.deleting:
             topic = topics.get(topic_id)
             places = range(len(topic.partitions)) if topic is not None else range(1)
-            why = admin.TopicsToForget(None, (topic_id,), admin.DeleteShareGroupOffsetsResponse())
+            why = admin.TopicsToForget(None, (topic_id,), DeleteShareGroupOffsetsResponse())
             self.context.jobs.append(
-                PersistJob(group.group_id, tuple(admin.Place(topic_id, index) for index in places), -1, why)
+                PersistJob(group.group_id, tuple(Place(topic_id, index) for index in places), -1, why)
             )
 
     def time_anew(self, now: Moment) -> list[AnyEffect]:

@@ -166,7 +166,7 @@ class ShareFetchOperation:
             return
         for _ in range(ROUNDS_MAX):
             reads = self._read_all()
-            if self._reading:
+            if self._waits_for_disk():
                 return
             if not reads:
                 break
@@ -176,6 +176,9 @@ class ShareFetchOperation:
                 break
         if any(row.acquired_records or row.error_code for row in self._rows.values()):
             self._finish()
+
+    def _waits_for_disk(self) -> bool:
+        return self._reading > 0
 
     def _read_all(self) -> list[ShareRead]:
         budget = ByteBudget(self._body.max_bytes)
