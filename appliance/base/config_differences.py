@@ -24,7 +24,8 @@ DIFFERENT_DEFAULTS: dict[str, Difference] = {
         "2000", "A lease of two seconds (`broker.lease.ms`) needs several heartbeats within it."
     ),
     "group.coordinator.rebalance.protocols": Difference(
-        "classic,consumer,streams", "Groups of Kafka Streams' own protocol are not served yet."
+        "classic,consumer,streams",
+        "Groups of Kafka Streams' own protocol are new: they are served where `streams` is named.",
     ),
     "metric.reporters": Difference(
         "org.apache.kafka.common.metrics.JmxReporter", "There is no JVM whose beans could be read."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
 
 from appliance.streams_groups.stored import NOTHING, Assignment, Task
 from appliance.streams_groups.topology import Configured
@@ -65,10 +66,10 @@ def assign(
         for task in sorted(before[member_id].standby):
             kept.setdefault(task, []).append(member_id)
     tasks = configured.all_tasks()
-    _assign_active(tasks, known, processes, ran, kept)
+    _assign_active(tasks, known, ran, kept)
     stateful = [task for task in tasks if task[0] in configured.stateful]
-    for _ in range(standby_replicas):
-        _assign_copies(stateful, known, processes, ran, kept)
+    _assign_copies(stateful, standby_replicas, known, processes, ran, kept)
+    _even_out(processes)
     return {
         member_id: Assignment(frozenset(member.active), frozenset(member.standby))
         for member_id, member in known.items()
@@ -78,7 +79,6 @@ def assign(
 def _assign_active(
     tasks: list[Task],
     members: Mapping[str, _Member],
-    processes: Mapping[str, _Process],
     ran: Mapping[Task, str],
     kept: Mapping[Task, list[str]],
 ) -> None:
@@ -96,41 +96,69 @@ def _assign_active(
 
     left = [task for task in tasks if not takes(members.get(ran.get(task, "")), task)]
     moved = [task for task in left if not any(takes(members.get(each), task) for each in kept.get(task, ()))]
+    queue = [_place(member) for member in members.values()]
+    heapify(queue)
     for task in moved:
-        open_to = [member for member in members.values() if len(member.active) < share]
-        if not open_to:
-            open_to = [member for member in members.values() if len(member.active) == share]
-        takes(min(open_to, key=lambda member: (len(member.active), member.process.load, member.member_id)), task)
+        # Whoever has least has no more than the even share.
+        member = members[queue[0][-1]]
+        member.active.append(task)
+        member.process.held.add(task)
+        heapreplace(queue, _place(member))
+
+
+def _place(member: _Member) -> tuple[int, float, str]:
+    return len(member.active), member.process.load[0], member.member_id
 
 
 def _assign_copies(
     tasks: Iterable[Task],
+    replicas: int,
     members: Mapping[str, _Member],
     processes: Mapping[str, _Process],
     ran: Mapping[Task, str],
     kept: Mapping[Task, list[str]],
 ) -> None:
-    """One copy more of each task, where there is a process that has nothing of it."""
-    copies = list(tasks)
-    most = -(-len(copies) // len(processes))
-    given: dict[str, int] = dict.fromkeys(processes, 0)
-    left: list[Task] = []
-    for task in copies:
-        candidates = [members[each] for each in (*kept.get(task, ()), ran.get(task, "")) if each in members]
-        member = next(
-            (one for one in candidates if task not in one.process.held and given[one.process.process_id] < most), None
-        )
-        if member is None:
-            left.append(task)
-        else:
-            _keep(member, task, given)
-    for task in left:
+    """Copies of each task stay where they are, or are where it ran; others go to processes that have nothing of it."""
+    missing: list[Task] = []
+    for task in tasks:
+        count = 0
+        for each in (*kept.get(task, ()), ran.get(task, "")):
+            member = members.get(each)
+            if count < replicas and member is not None and task not in member.process.held:
+                _keep(member, task)
+                count += 1
+        missing += [task] * (min(replicas, len(processes) - 1) - count)
+    for task in missing:
         free = [process for process in processes.values() if task not in process.held]
         if free:
-            _keep(min(free, key=lambda process: process.load).least(), task, given)
+            _keep(min(free, key=lambda process: process.load).least(), task)
 
 
-def _keep(member: _Member, task: Task, given: dict[str, int]) -> None:
+def _keep(member: _Member, task: Task) -> None:
     member.standby.append(task)
     member.process.held.add(task)
-    given[member.process.process_id] += 1
+
+
+def _even_out(processes: Mapping[str, _Process]) -> None:
+    """Copies go from the fullest process to the emptiest as long as that one stays the emptier of both."""
+    for _ in range(sum(len(member.standby) for process in processes.values() for member in process.members)):
+        fullest = max(processes.values(), key=lambda process: process.load)
+        emptiest = min(processes.values(), key=lambda process: process.load)
+        after = (len(emptiest.held) + 1) / len(emptiest.members)
+        if (len(fullest.held) - 1) / len(fullest.members) < after:
+            return
+        found = next(
+            (
+                (member, task)
+                for member in fullest.members
+                for task in sorted(member.standby)
+                if task not in emptiest.held
+            ),
+            None,
+        )
+        if found is None:
+            return
+        member, task = found
+        member.standby.remove(task)
+        fullest.held.remove(task)
+        _keep(emptiest.least(), task)

@@ -13,8 +13,9 @@ from appliance.consumer_groups.context import World
 from appliance.coordinator.calls import Answer, Call, Effect
 from appliance.coordinator.moment import Moment
 from appliance.groups.context import Context, OtherEvent
+from appliance.streams_groups.assignor import assign
 from appliance.streams_groups.config import StreamsGroupConfig
-from appliance.streams_groups.stored import EveryRecord, StoredEveryGroup, StreamsGroup
+from appliance.streams_groups.stored import Assignment, EveryRecord, StoredEveryGroup, StreamsGroup
 from appliance.streams_groups.topology import Configured, configure
 from appliance.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse, Topology
 
@@ -22,6 +23,8 @@ EveryEffect = Effect[EveryRecord]
 
 RETRY_MS = 200
 """When something else about the group was being written, a deadline that had to wait for that is looked at again."""
+AT_ONCE_MAX = 10_000
+"""Tasks times members of a target that is made on the loop: a few milliseconds."""
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
@@ -50,6 +53,27 @@ class StreamsAssignmentDue(OtherEvent):
     group_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class AssignmentJob:
+    """The target of a group that is too large to be assigned on the loop."""
+
+    group_id: str
+    epoch: int
+    configured: Configured
+    processes: Mapping[str, str]
+    before: Mapping[str, Assignment]
+    standby_replicas: int
+
+    def run(self) -> dict[str, Assignment]:
+        """Runs in a helper thread."""
+        return assign(self.configured, self.processes, self.before, self.standby_replicas)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it may be run on the loop."""
+        return sum(self.configured.tasks.values()) * len(self.processes) <= AT_ONCE_MAX
+
+
 @dataclass(slots=True)
 class Memory:
     """What is known of a group beside the log."""
@@ -58,12 +82,17 @@ class Memory:
     """The metadata's topics when the group was last compared with them."""
     topology: Topology | None = None
     configured: Configured | None = None
+    metadata_hash: int = 0
     endpoint_epoch: int = 0
     """Rises whenever it changes where a task can be asked for."""
     shutdown_by: str | None = None
     """The member that has asked for all to end."""
     waits_for_members: bool = False
     """The first target is still to wait for more members."""
+    job: AssignmentJob | None = None
+    """What a helper thread works at, or has worked at until the result is in the log."""
+    made: Mapping[str, Assignment] | None = None
+    """Its result."""
 
 
 @dataclass(slots=True)
@@ -75,6 +104,8 @@ class StreamsContext:
     config: StreamsGroupConfig
     world: Callable[[], World]
     memories: dict[str, Memory] = field(default_factory=dict)
+    jobs: list[AssignmentJob] = field(default_factory=list)
+    """Work for a helper thread, taken by whoever owns the machine."""
 
     def find(self, group_id: str) -> StreamsGroup | None:
         return self.stored.streams_groups.get(group_id)
@@ -92,9 +123,10 @@ class StreamsContext:
         if memory.configured is None or memory.topics is not topics or memory.topology != topology:
             configured = configure(topology, topics)
             memory.topics, memory.topology, memory.configured = topics, topology, configured
+            memory.metadata_hash = self._metadata_hash(topology)
         return memory.configured
 
-    def metadata_hash(self, topology: Topology) -> int:
+    def _metadata_hash(self, topology: Topology) -> int:
         """A number that changes when topics of the group come, go, or get more partitions; 0 for none."""
         topics = self.world().topics
         names = {name for each in topology.subtopologies for name in each.source_topics}

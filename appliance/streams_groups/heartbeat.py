@@ -19,6 +19,7 @@ from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Answer, Call, Write
 from appliance.coordinator.moment import Moment
 from appliance.groups.expiry import deletion_of
+from appliance.groups.stored import OffsetRecord
 from appliance.streams_groups import topology as topologies
 from appliance.streams_groups.context import EveryEffect, StreamsContext, told
 from appliance.streams_groups.reconciling import Reported, next_step
@@ -37,7 +38,7 @@ from appliance.streams_groups.stored import (
     StreamsGroup,
     TopologyRecord,
 )
-from appliance.streams_groups.targets import new_target, target_records, wait_ms
+from appliance.streams_groups.targets import job_of, send_to_helper, target_records, wait_ms
 from appliance.streams_groups.topology import Configured, InvalidTopology
 from appliance.wire.messages.streams_group_heartbeat import (
     Status,
@@ -188,12 +189,10 @@ def _found(context: StreamsContext, group_id: str, *, joins: bool) -> tuple[Stre
         return StreamsGroup(group_id), []
     if not classic.forgettable:
         raise missing
-    ends = [each for each in deletion_of(context.classic, group_id) if not _is_offset(each)]
+    # For one that nobody is in the log says everything. Its offsets stay.
+    context.classic.groups.pop(group_id, None)
+    ends = [each for each in deletion_of(context.classic, group_id) if not isinstance(each, OffsetRecord)]
     return StreamsGroup(group_id), list(ends)
-
-
-def _is_offset(record: object) -> bool:
-    return type(record).__name__ == "OffsetRecord"
 
 
 def _member(
@@ -292,7 +291,15 @@ def _advance(context: StreamsContext, step: Step, now: Moment, *, must_rise: boo
     if delay_ms:
         context.assign_in(group.group_id, now, delay_ms)
         return
-    made = new_target(context, group, step.configured, step.members)
+    job = job_of(context, group, step.epoch, step.configured, step.members)
+    if not job.is_small:
+        if step.epoch == group.epoch:
+            send_to_helper(context, job)
+        else:
+            # First the epoch has to be in the log.
+            context.assign_in(group.group_id, now, 0)
+        return
+    made = job.run()
     step.records += target_records(group, step.epoch, made, now)
     step.target, step.assignment_epoch = made[step.member_id], step.epoch
 
@@ -301,7 +308,7 @@ def epoch_of(
     context: StreamsContext, group: StreamsGroup, topology: Topology, configured: Configured, *, must_rise: bool
 ) -> GroupEpochRecord | None:
     """The group's next epoch, if anything has changed that a target depends on."""
-    metadata_hash = context.metadata_hash(topology)
+    metadata_hash = context.memory(group.group_id).metadata_hash
     validated = topology.epoch if configured.is_ready else -1
     replicas = context.config.standby_replicas_of(context.entries(group.group_id))
     is_same = (metadata_hash, validated, replicas) == (

@@ -23,6 +23,7 @@ from appliance.groups.refusals import refusal
 from appliance.streams_groups import describing, leaving, offsets
 from appliance.streams_groups.config import StreamsGroupConfig
 from appliance.streams_groups.context import (
+    AssignmentJob,
     EveryEffect,
     StreamsAssignmentDue,
     StreamsContext,
@@ -40,7 +41,7 @@ from appliance.streams_groups.stored import (
     StoredEveryGroup,
     StreamsGroup,
 )
-from appliance.streams_groups.targets import assign_due
+from appliance.streams_groups.targets import assign_due, job_done
 from appliance.streams_groups.topology import InternalTopic, InvalidTopology
 from appliance.wire.messages import describe_groups, streams_group_describe
 from appliance.wire.messages.consumer_group_heartbeat import (
@@ -219,6 +220,20 @@ class EveryGroupMachine(AllGroupsMachine):
         return super().list_groups(states, types) + describing.list_groups(self._streams, states, types)
 
     # What happens
+
+    def take_jobs(self) -> list[Any]:
+        """Work for helper threads; each result comes back by `job_done`."""
+        jobs: list[Any] = super().take_jobs()
+        jobs += self._streams.jobs
+        self._streams.jobs.clear()
+        return jobs
+
+    def job_done(self, job: Any, result: object, now: Moment) -> list[AnyEffect]:
+        """A helper thread has finished; an exception in place of a result means that it could not."""
+        if not isinstance(job, AssignmentJob):
+            return super().job_done(job, result, now)
+        job_done(self._streams, job, result, now)
+        return []
 
     def due(self, event: Event, now: Moment) -> list[AnyEffect]:
         """A deadline has passed."""

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from appliance.coordinator.calls import Write
 from appliance.coordinator.moment import Moment
-from appliance.streams_groups.assignor import assign
-from appliance.streams_groups.context import RETRY_MS, EveryEffect, StreamsContext
+from appliance.streams_groups.context import RETRY_MS, AssignmentJob, EveryEffect, StreamsContext
 from appliance.streams_groups.stored import (
     Assignment,
     EveryRecord,
@@ -24,13 +23,21 @@ from appliance.streams_groups.stored import (
 from appliance.streams_groups.topology import Configured, InvalidTopology
 
 
-def new_target(
-    context: StreamsContext, group: StreamsGroup, configured: Configured, members: Mapping[str, MemberInfo]
-) -> dict[str, Assignment]:
-    """What each of these members is to have. Empty for all while topics are missing."""
+def job_of(
+    context: StreamsContext, group: StreamsGroup, epoch: int, configured: Configured, members: Mapping[str, MemberInfo]
+) -> AssignmentJob:
+    """What an assignor has to know. `members` may be ahead of the log."""
     processes = {member_id: member.process_id for member_id, member in members.items()}
     replicas = context.config.standby_replicas_of(context.entries(group.group_id))
-    return assign(configured, processes, group.targets, replicas)
+    return AssignmentJob(group.group_id, epoch, configured, processes, dict(group.targets), replicas)
+
+
+def send_to_helper(context: StreamsContext, job: AssignmentJob) -> None:
+    """Have a target made, unless that is under way."""
+    memory = context.memory(job.group_id)
+    if memory.job is None or memory.job.epoch != job.epoch:
+        memory.job, memory.made = job, None
+        context.jobs.append(job)
 
 
 def target_records(group: StreamsGroup, epoch: int, made: Mapping[str, Assignment], now: Moment) -> list[EveryRecord]:
@@ -53,11 +60,13 @@ def wait_ms(context: StreamsContext, group: StreamsGroup, now: Moment) -> int:
 
 
 def assign_due(context: StreamsContext, group_id: str, now: Moment) -> list[EveryEffect]:
-    """The time for another target has come; nobody needs to ask for it."""
+    """The time for another target has come, or a helper thread has made it; nobody needs to ask for it."""
     group = context.find(group_id)
+    if group is None:
+        return []
     memory = context.memory(group_id)
     memory.waits_for_members = False
-    if group is None or group.is_empty or group.topology is None or group.epoch <= group.assignment_epoch:
+    if group.is_empty or group.topology is None or group.epoch <= group.assignment_epoch:
         return []
     delay_ms = wait_ms(context, group, now)
     if delay_ms:
@@ -68,6 +77,27 @@ def assign_due(context: StreamsContext, group_id: str, now: Moment) -> list[Ever
     except InvalidTopology:
         # The next heartbeat says so.
         return []
+    job = job_of(context, group, group.epoch, configured, group.members)
+    if job.is_small:
+        made: Mapping[str, Assignment] = job.run()
+    else:
+        done = memory.job
+        is_current = done is not None and done.epoch == group.epoch and done.processes == job.processes
+        if memory.made is None or not is_current:
+            send_to_helper(context, job)
+            return []
+        made = memory.made
     context.assign_in(group_id, now, RETRY_MS)
-    made = new_target(context, group, configured, group.members)
     return [Write(group_id, tuple(target_records(group, group.epoch, made, now)), only_alone=True)]
+
+
+def job_done(context: StreamsContext, job: AssignmentJob, result: object, now: Moment) -> None:
+    """A helper thread has finished; an exception in place of a result means that it could not."""
+    memory = context.memory(job.group_id)
+    if memory.job is not job:
+        return
+    if isinstance(result, Exception):
+        memory.job = None
+        return
+    memory.made = result  # type: ignore[assignment]
+    context.assign_in(job.group_id, now, 0)

@@ -26,7 +26,7 @@ SHUTDOWN_APPLICATION = 4
 ASSIGNMENT_DELAYED = 5
 
 SUBTOPOLOGIES_MAX = 1_000
-TASKS_MAX = 100_000
+TASKS_MAX = 20_000
 """Of a topology; more are refused, for a target names each of them."""
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
@@ -63,7 +63,9 @@ class Configured:
         return self.status is None
 
     def all_tasks(self) -> list[Task]:
-        return [(name, number) for name in sorted(self.tasks) for number in range(self.tasks[name])]
+        """By partition, so that tasks with state and without lie beside each other and are spread alike."""
+        tasks = [(name, number) for name in self.tasks for number in range(self.tasks[name])]
+        return sorted(tasks, key=lambda task: (task[1], task[0]))
 
 
 def check(topology: Topology) -> None:

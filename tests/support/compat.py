@@ -37,7 +37,11 @@ BROKERS = 3
 AGAINST_KAFKA = os.environ.get("COMPAT_SERVER", "appliance") == "kafka"
 
 # Like the peer's: a group's first member does not wait three seconds for others.
-SERVER_PROPERTIES = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "10"}
+SERVER_PROPERTIES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "10",
+    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
+}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tests.support.repo import REPO
 PROGRAMS = REPO / ".cache" / "programs"
 BUILD_TIMEOUT_S = 900
 BUILD_TRIES = 2
-RUN_TIMEOUT_S = 90
+RUN_TIMEOUT_S = 240
 OUR_JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 _CRATES = "registry+https://github.com/rust-lang/" + "crates" + ".io-index"
 

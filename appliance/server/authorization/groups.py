@@ -32,6 +32,8 @@ from appliance.wire.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from appliance.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from appliance.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
+from appliance.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from appliance.wire.messages.sync_group import SyncGroupRequest
 from appliance.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from appliance.wire.schema import Struct
@@ -102,6 +104,31 @@ def heartbeat(broker: Broker, request: Request, access: Access) -> ErrorCode | N
         return DENIED[GROUP]
     names = body.subscribed_topic_names or []
     return None if all(access.may(Operation.DESCRIBE, TOPIC, name) for name in names) else DENIED[TOPIC]
+
+
+def streams_heartbeat(broker: Broker, request: Request, access: Access) -> ErrorCode | None:
+    """READ of the group, and DESCRIBE of each topic of the topology."""
+    body = cast(StreamsGroupHeartbeatRequest, request.body)
+    if not access.may(Operation.READ, GROUP, body.group_id):
+        return DENIED[GROUP]
+    names: set[str] = set()
+    for each in body.topology.subtopologies if body.topology is not None else ():
+        names.update(each.source_topics, each.repartition_sink_topics)
+        names.update(topic.name for topic in [*each.repartition_source_topics, *each.state_changelog_topics])
+    return None if all(access.may(Operation.DESCRIBE, TOPIC, name) for name in sorted(names)) else DENIED[TOPIC]
+
+
+def hide_streams(broker: Broker, access: Access, response: StreamsGroupDescribeResponse) -> None:
+    """A group that has to do with a topic that may not be described is not told about."""
+    for group in response.groups:
+        names: set[str] = set()
+        for each in (group.topology.subtopologies or ()) if group.topology is not None else ():
+            names.update(each.source_topics, each.repartition_sink_topics)
+            names.update(topic.name for topic in [*each.repartition_source_topics, *each.state_changelog_topics])
+        if all(access.could(Operation.DESCRIBE, TOPIC, name) for name in sorted(names)):
+            continue
+        group.error_code, group.error_message = DENIED[TOPIC], NOT_TOLD
+        group.members, group.topology = [], None
 
 
 def hide_members(broker: Broker, access: Access, response: ConsumerGroupDescribeResponse) -> None:

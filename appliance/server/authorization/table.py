@@ -28,6 +28,7 @@ from appliance.server.dispatcher import BadRequest, HandlerEntry, error_answer
 from appliance.server.handlers import configs as config_handlers
 from appliance.server.handlers import delete_records, list_offsets
 from appliance.server.handlers import groups as group_handlers
+from appliance.server.handlers import streams_groups as streams_handlers
 from appliance.server.handlers import topics as topic_handlers
 from appliance.server.handlers import transactions as transaction_handlers
 from appliance.server.requests import Pending, Request
@@ -64,6 +65,12 @@ def _describe_consumer_groups(broker: Broker, request: Request, access: Access) 
     return _EACH_CONSUMER_GROUP(broker, request, access)
 
 
+def _describe_streams_groups(broker: Broker, request: Request, access: Access) -> Struct | ErrorCode | None:
+    groups.tell_operations(request, access)
+    amend(request, lambda response: groups.hide_streams(broker, access, response))
+    return _EACH_STREAMS_GROUP(broker, request, access)
+
+
 def _delete_groups(broker: Broker, request: Request, access: Access) -> Struct | ErrorCode | None:
     """A group that is named twice has one row in the answer, as it has where nothing is denied."""
     body = cast(DeleteGroupsRequest, request.body)
@@ -79,6 +86,9 @@ def _describe_transactions(broker: Broker, request: Request, access: Access) -> 
 _EACH_GROUP = needs_for_each("groups", "groups", group_handlers.describe_failed, DESCRIBE, GROUP, _itself)
 _EACH_CONSUMER_GROUP = needs_for_each(
     "group_ids", "groups", groups.consumer_describe_failed, DESCRIBE, GROUP, _itself, text=True
+)
+_EACH_STREAMS_GROUP = needs_for_each(
+    "group_ids", "groups", streams_handlers.describe_failed, DESCRIBE, GROUP, _itself, text=True
 )
 _EACH_DELETED_GROUP = needs_for_each("groups_names", "results", group_handlers.delete_failed, DELETE, GROUP, _itself)
 _EACH_TRANSACTION = needs_for_each(
@@ -148,6 +158,8 @@ RULES: Mapping[int, Rule] = {
     ApiKey.LEAVE_GROUP: needs(READ, GROUP, "group_id"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: groups.heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_consumer_groups,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: groups.streams_heartbeat,
+    ApiKey.STREAMS_GROUP_DESCRIBE: _describe_streams_groups,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: groups.list_groups,
     ApiKey.DELETE_GROUPS: _delete_groups,

@@ -14,7 +14,7 @@ from typing import cast
 from appliance.base.errors import ErrorCode
 from appliance.server.context import Broker
 from appliance.server.dispatcher import HandlerEntry
-from appliance.server.handlers import consumer_groups, find_coordinator, offsets
+from appliance.server.handlers import consumer_groups, find_coordinator, offsets, streams_groups
 from appliance.server.handlers.group_calls import answer_or_wait, call_of, coordinators_of, of_group
 from appliance.server.operations import GROUP_OPERATIONS
 from appliance.server.requests import Pending, Request
@@ -42,6 +42,7 @@ def group_handlers() -> dict[int, HandlerEntry]:
         ApiKey.LIST_GROUPS: HandlerEntry(list_groups),
         ApiKey.DELETE_GROUPS: HandlerEntry(delete, error=delete_failed),
         **consumer_groups.consumer_group_handlers(),
+        **streams_groups.streams_group_handlers(),
     }
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.compat import AGAINST_KAFKA
-from tests.support.differential import all_cases, configs, consumer_groups, transactions  # noqa: F401
+from tests.support.differential import all_cases, configs, consumer_groups, streams_groups, transactions  # noqa: F401
 from tests.support.differential.acls import ACL_CASES, GRANTED, USERS, ActingSide, grant, guarded_server
 from tests.support.differential.meant import MEANT
 from tests.support.differential.sides import CASES, Case, Difference, Meant, Side, differences, told
@@ -68,7 +68,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a case waits for may never come where it is denied."""
-    for module in (configs, consumer_groups, transactions):
+    for module in (configs, consumer_groups, streams_groups, transactions):
         for name in ("SETTLING_S", "PATIENCE_S"):
             monkeypatch.setattr(module, name, 0.5, raising=False)
 

@@ -41,7 +41,11 @@ def kafka(kafka_peer: KafkaPeer) -> Iterator[Side]:
     side.close()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(one, marks=pytest.mark.compat if one.is_for_compat else ()) for one in CASES],
+    ids=[one.name for one in CASES],
+)
 def test_answers_are_those_of_apache_kafka(kafka: Side, ours: Side, case: Case) -> None:
     unexpected: list[Difference] = []
     compared = 0

@@ -24,7 +24,7 @@ SERVED = {
     "AlterPartitionReassignments", "ListPartitionReassignments", "UnregisterBroker", "DescribeClientQuotas",
     "AlterClientQuotas", "DescribeQuorum", "UpdateFeatures", "ListConfigResources", "SaslHandshake", "SaslAuthenticate",
     "DescribeUserScramCredentials", "AlterUserScramCredentials", "DescribeAcls", "CreateAcls", "DeleteAcls",
-    "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
+    "ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "StreamsGroupHeartbeat", "StreamsGroupDescribe",
 }
 # fmt: on
 

@@ -58,8 +58,12 @@ public final class Streams {
         config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, "0");  // every change is seen
         config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
-        config.put("main.consumer.session.timeout.ms", "6000");
-        config.put("main.consumer.heartbeat.interval.ms", "500");
+        if (given.containsKey("protocol")) {
+            config.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, given.get("protocol"));
+        } else {
+            config.put("main.consumer.session.timeout.ms", "6000");
+            config.put("main.consumer.heartbeat.interval.ms", "500");
+        }
         config.put("main.consumer.max.poll.records", "50");  // so that a kill comes in the middle
         config.put("auto.offset.reset", "earliest");
         if (given.containsKey("instance")) {

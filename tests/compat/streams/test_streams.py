@@ -3,58 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.support.compat import Sample, Server, produce, read_topic
-from tests.support.programs import RunningProgram, java_program, needs_a_build
+from tests.support.programs import needs_a_build
+from tests.support.streams_programs import TIME, Start, counted, counts_of, end_well, lines, total
 
 pytestmark = [pytest.mark.java, needs_a_build]
 
-WORDS = ("alpha", "beta", "gamma", "delta", "größe", "zeta", "eta")
-TIME = 1_700_000_000_000
 WINDOW_MS = 5_000
-Start = Callable[..., RunningProgram]
-
-
-@pytest.fixture
-def start(server: Server) -> Iterator[Start]:
-    command = java_program(Path(__file__).parent, "Streams")
-    started: list[RunningProgram] = []
-
-    def start(topology: str, **given: object) -> RunningProgram:
-        arguments = (f"{name}={value}" for name, value in given.items())
-        started.append(RunningProgram([*command, server.bootstrap_servers, topology, *arguments]))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.kill()
-
-
-def lines(count: int) -> list[Sample]:
-    chance = random.Random(5)
-    return [Sample(b"%d" % number, " ".join(chance.choices(WORDS, k=5)).encode(), [], TIME) for number in range(count)]
-
-
-def counted(server: Server, topic: str) -> dict[str, list[int]]:
-    """The counts of each word in the order in which they were written and committed."""
-    counts: dict[str, list[int]] = defaultdict(list)
-    for message in read_topic(server, topic, 2, isolation_level="read_committed"):
-        counts[message.key().decode()].append(int(message.value()))
-    return counts
-
-
-def total(server: Server, topic: str) -> int:
-    return sum(map(len, counted(server, topic).values()))
-
-
-def end_well(program: RunningProgram) -> None:
-    program.stop()
-    assert program.of("closed") == [True] and not program.of("failed"), program.text
 
 
 def words_are_counted_exactly(server: Server, start: Start, state: Path, group_id: str, **options: object) -> None:
@@ -68,10 +28,10 @@ def words_are_counted_exactly(server: Server, start: Start, state: Path, group_i
     first.kill()
     produce(server, source, written[400:], None)
     second = start("words", **given)
-    wanted = Counter(word for line in written for word in (line.value or b"").decode().split())
-    second.until(lambda: total(server, target) >= wanted.total())
+    wanted = counts_of(written)
+    second.until(lambda: total(server, target) >= sum(map(len, wanted.values())))
     end_well(second)
-    assert counted(server, target) == {word: list(range(1, count + 1)) for word, count in wanted.items()}
+    assert counted(server, target) == wanted
 
 
 @pytest.mark.compat
@@ -105,8 +65,7 @@ def test_another_instance_takes_over_with_the_state_out_of_the_changelog(
     produce(server, source, written[200:], None)
     second.until(lambda: total(server, target) >= 2_000)
     end_well(second)
-    wanted = Counter(word for line in written for word in (line.value or b"").decode().split())
-    assert counted(server, target) == {word: list(range(1, count + 1)) for word, count in wanted.items()}
+    assert counted(server, target) == counts_of(written)
 
 
 @pytest.mark.compat

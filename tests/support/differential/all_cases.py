@@ -6,6 +6,7 @@ from tests.support.differential import (  # noqa: F401
     consumer_groups,
     groups,
     records,
+    streams_groups,
     topics,
     transactions,
 )

@@ -39,7 +39,11 @@ RETRIED = frozenset(
     }
 )
 """With these every client asks again; so do we."""
-SERVERS = {"offsets.topic.num.partitions": "10", "transaction.state.log.num.partitions": "10"}
+SERVERS = {
+    "offsets.topic.num.partitions": "10",
+    "transaction.state.log.num.partitions": "10",
+    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
+}
 
 ENDED = "connection ended"
 SILENT = "no answer"
@@ -199,6 +203,7 @@ _OPAQUE: dict[str, Callable[[Any], Any]] = {
     "finalized_features_epoch": lambda value: value >= 0,
     "error_message": lambda value: value if not value else "a text",
     "batch_index_error_message": lambda value: value if not value else "a text",
+    "status_detail": lambda value: value if not value else "a text",
     "documentation": lambda value: value if not value else "a text",
     "log_append_time_ms": _long_ago_or_now,
     "timestamp": _long_ago_or_now,
@@ -361,6 +366,8 @@ class Case:
     api_key: int
     run: Callable[[Side], None]
     versions: range | None = None
+    is_for_compat: bool = False
+    """Only `make compat` asks it."""
 
     def versions_of(self, kafka: Side, ours: Side) -> range:
         """All that both serve, or those of them that the case is about."""
@@ -376,11 +383,13 @@ class Case:
 CASES: list[Case] = []
 
 
-def case(api_key: ApiKey, versions: range | None = None) -> Callable[[Callable[[Side], None]], Callable[[Side], None]]:
+def case(
+    api_key: ApiKey, versions: range | None = None, *, is_for_compat: bool = False
+) -> Callable[[Callable[[Side], None]], Callable[[Side], None]]:
     """Register a function as a case of an API."""
 
     def register(run: Callable[[Side], None]) -> Callable[[Side], None]:
-        CASES.append(Case(run.__name__, int(api_key), run, versions))
+        CASES.append(Case(run.__name__, int(api_key), run, versions, is_for_compat))
         return run
 
     return register

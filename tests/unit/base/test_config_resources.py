@@ -18,6 +18,9 @@ from appliance.base.errors import ErrorCode, KafkaError, UserError
         ({}, {"consumer.assignment.interval.ms": "15001"}),
         ({"group.consumer.max.session.timeout.ms": "50000"}, {"consumer.session.timeout.ms": "50001"}),
         ({"group.consumer.min.session.timeout.ms": "1"}, {"consumer.session.timeout.ms": "5000"}),
+        ({}, {"streams.session.timeout.ms": "44999"}),
+        ({}, {"streams.num.standby.replicas": "3"}),
+        ({"group.streams.max.standby.replicas": "1"}, {"streams.num.standby.replicas": "2"}),
     ],
 )
 def test_too_far(broker: dict[str, str], entries: dict[str, str]) -> None:
@@ -38,6 +41,8 @@ def test_a_brokers_own_value_lies_within_its_limits() -> None:
         ({}, {"consumer.assignment.interval.ms": "0"}),
         ({"group.consumer.min.session.timeout.ms": "6000"}, {"consumer.session.timeout.ms": "6000"}),
         ({"group.consumer.min.heartbeat.interval.ms": "1"}, {"consumer.heartbeat.interval.ms": "1"}),
+        ({"group.streams.min.session.timeout.ms": "6000"}, {"streams.session.timeout.ms": "6000"}),
+        ({}, {"streams.num.standby.replicas": "2", "streams.initial.rebalance.delay.ms": "0"}),
     ],
 )
 def test_not_too_far(broker: dict[str, str], entries: dict[str, str]) -> None:

@@ -206,3 +206,19 @@ def test_a_group_belongs_to_one_protocol() -> None:
     assert b.came("m1").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert b.came("m1", group_id="h").error_code == 0
     assert b.joined("c1", group_id="h").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_large_target_is_made_by_a_helper_thread() -> None:
+    b = StreamsGroupBench(t=12_000)
+    b.hold_jobs = True
+    first = b.came("m1")
+    assert (first.member_epoch, held(first.active_tasks)) == (1, {})
+    b.advance(0)
+    (job,) = b.machine.take_jobs()
+    b.shard.decide(lambda: b.machine.job_done(job, RuntimeError("full"), b.now), b.now)
+    b.heard("m1", 1)
+    (job,) = b.machine.take_jobs()
+    b.shard.decide(lambda: b.machine.job_done(job, job.run(), b.now), b.now)
+    b.advance(0)
+    given = held(b.heard("m1", 1).active_tasks)
+    assert given == {"0": list(range(12_000))}
