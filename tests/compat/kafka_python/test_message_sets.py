@@ -32,5 +32,5 @@ def test_old_versions_write_and_read(server: Server, api_version: tuple[int, ...
     )
     consumer.assign([TopicPartition(topic, 0)])
     consumer.seek(TopicPartition(topic, 0), 0)
-    assert [record.value for record, _ in zip(consumer, values, strict=False)] == values
+    assert [record.value for _, record in zip(values, consumer, strict=False)] == values
     consumer.close()
