@@ -4,48 +4,57 @@ from __future__ import annotations
 
 from appliance.base.config_types import ConfigKey, ConfigType, Importance, row
 
-INT, SHORT, STRING, LIST, BOOLEAN = (
-    ConfigType.INT,
-    ConfigType.SHORT,
-    ConfigType.STRING,
-    ConfigType.LIST,
-    ConfigType.BOOLEAN,
-)
+INT, SHORT, STRING, LIST = ConfigType.INT, ConfigType.SHORT, ConfigType.STRING, ConfigType.LIST
 HIGH = Importance.HIGH
 _ONE_LOOP = "each broker is one process with one event loop"
 _NO_LINGER = "what is decided in one turn of the loop is one batch"
 
 
-def _limits(what: str, lowest: int, highest: int, doc: str, low: int, high: int | None = None) -> tuple[ConfigKey, ...]:
-    """The bounds of what may be set for one group."""
+_Bounds = tuple[int, int | None]
+
+
+def _limits(what: str, least: int, most: int, doc: str, of_least: _Bounds, of_most: _Bounds) -> tuple[ConfigKey, ...]:
+    """The bounds of what may be set for one group, and what may be set for them."""
     return (
         row(
             f"group.share.min.{what}",
             INT,
-            lowest,
+            least,
             f"The least that may be set for a share group: {doc}.",
-            low=low,
-            high=high,
+            low=of_least[0],
+            high=of_least[1],
         ),
         row(
             f"group.share.max.{what}",
             INT,
-            highest,
+            most,
             f"The most that may be set for a share group: {doc}.",
-            low=low,
-            high=high,
+            low=of_most[0],
+            high=of_most[1],
         ),
     )
 
 
 SHARE_CONFIGS = (
-    *_limits("session.timeout.ms", 45_000, 60_000, "how long a member may be silent", 1),
-    *_limits("heartbeat.interval.ms", 5_000, 15_000, "how often members are to be heard", 1),
-    *_limits("assignment.interval.ms", 0, 15_000, "the time between assignments", 0),
-    *_limits("record.lock.duration.ms", 15_000, 60_000, "how long a reader has for a record", 1_000, 3_600_000),
-    *_limits("delivery.count.limit", 2, 10, "how often a record is handed out", 2, 25),
+    *_limits("session.timeout.ms", 45_000, 60_000, "how long a member may be silent", (1, None), (1, None)),
+    *_limits("heartbeat.interval.ms", 5_000, 15_000, "how often members are to be heard", (1, None), (1, None)),
+    *_limits("assignment.interval.ms", 0, 15_000, "the time between assignments", (0, None), (0, None)),
     *_limits(
-        "partition.max.record.locks", 100, 4_000, "records of a partition that are handed out at once", 100, 20_000
+        "record.lock.duration.ms",
+        15_000,
+        60_000,
+        "how long a reader has for a record",
+        (1_000, 30_000),
+        (30_000, 3_600_000),
+    ),
+    *_limits("delivery.count.limit", 2, 10, "how often a record is handed out", (2, 5), (5, 25)),
+    *_limits(
+        "partition.max.record.locks",
+        100,
+        4_000,
+        "records of a partition that are handed out at once",
+        (100, 2_000),
+        (2_000, 10_000),
     ),
     row("group.share.max.size", INT, 200, "How many members a share group may have.", low=1, high=1_000),
     row("group.share.max.share.sessions", INT, 2_000, "How many share sessions a broker has.", low=1),
@@ -55,6 +64,7 @@ SHARE_CONFIGS = (
         30_000,
         "How long it takes until the state of a share group's partitions is asked for again.",
         low=1,
+        internal=True,
     ),
     row(
         "group.share.assignors",
@@ -62,13 +72,6 @@ SHARE_CONFIGS = (
         ("simple",),
         "Assignors of share groups.",
         no_effect="there is one assignor",
-    ),
-    row(
-        "group.share.assignor.offload.enable",
-        BOOLEAN,
-        True,
-        "Whether targets of share groups are made in a helper thread.",
-        no_effect="they are small enough for the loop",
     ),
     row(
         "share.coordinator.state.topic.num.partitions",
@@ -109,6 +112,7 @@ SHARE_CONFIGS = (
         300_000,
         "How often `__share_group_state` is cut behind what is still needed.",
         low=1,
+        internal=True,
     ),
     row(
         "share.coordinator.cold.partition.snapshot.interval.ms",
@@ -116,6 +120,7 @@ SHARE_CONFIGS = (
         300_000,
         "When a share partition that does not change gets another snapshot.",
         low=1,
+        internal=True,
     ),
     row(
         "share.coordinator.snapshot.update.records.per.snapshot",
@@ -163,6 +168,7 @@ SHARE_CONFIGS = (
         INT,
         1_048_588,
         "The largest buffer that a share coordinator keeps.",
+        low=512 << 10,
         no_effect="no buffers are kept",
     ),
     row(
@@ -178,5 +184,6 @@ SHARE_CONFIGS = (
         "org.apache.kafka.server.share.persister.DefaultStatePersister",
         "What keeps the state of share groups.",
         no_effect="there is one, the share coordinator",
+        internal=True,
     ),
 )
