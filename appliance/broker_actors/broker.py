@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -80,6 +81,8 @@ LAST_ANSWERS_MS = 50
 """Between the end of service and the end of connections: time for answers that say so."""
 GC_THRESHOLD = (20_000, 20, 50)
 """The hot path makes no cycles: look for garbage seldom."""
+SWITCH_INTERVAL_S = 0.000_5
+"""So long a thread may keep the interpreter while another wants it; Python's own default is ten times as much."""
 
 _LOG_STATES = {
     Shutdown.CLEAN: LogState.CLEAN,
@@ -214,6 +217,8 @@ class Broker:
         """Listen, then register. Raises: UserError when the address cannot be had."""
         # From here on: thousands of logs are no garbage, however often one looks.
         gc.set_threshold(*GC_THRESHOLD)
+        # Helper threads read from the object store: the loop must not wait 5 ms for each of them.
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         settings = self._settings
         listeners = self.listeners.open(self.server)
         self._address = f"{listeners[0].host}:{listeners[0].port}"
