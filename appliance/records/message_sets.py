@@ -68,7 +68,7 @@ class Converted(NamedTuple):
     """A message set made of batches."""
 
     records: bytes
-    count: int
+    record_count: int
     """Records that had to be made anew."""
     next_offset: int
     """Behind the last batch that was looked at, also where nothing of it was left; -1 where there was none."""

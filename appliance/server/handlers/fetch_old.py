@@ -100,8 +100,9 @@ class OldFetch(FetchOperation):
         def done(made: list[Converted | Exception] | Exception) -> None:
             conversions.end(size)
             _let_go(pieces)
-            found = [made] * len(pieces) if isinstance(made, Exception) else made
-            self._take(response, pieces, found)
+            if isinstance(made, Exception):
+                made = [made] * len(pieces)
+            self._take(response, pieces, made)
 
         self.broker.background.run(lambda: [piece.converted(magic) for piece in pieces], done)
 
@@ -114,7 +115,7 @@ class OldFetch(FetchOperation):
                 brings = True
                 continue
             conversions = self.broker.conversions
-            conversions.count(conversions.fetched, piece.topic, result.count)
+            conversions.count(conversions.fetched, piece.topic, result.record_count)
             piece.data.records = result.records
             if result.records:
                 brings = True

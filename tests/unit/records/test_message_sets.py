@@ -62,7 +62,7 @@ def test_what_goes_out_comes_back(
 ) -> None:
     batch = build_batch([(*record, [("h", b"x")]) for record in records], codec=codec, base_offset=base_offset)
     made = sets_of(batch, magic, 0)
-    assert (made.count, made.next_offset) == (len(records), base_offset + len(records))
+    assert (made.record_count, made.next_offset) == (len(records), base_offset + len(records))
     back = unpacked(made.records)
     assert [record.offset for record in back] == list(range(len(records)))
     expected = [(timestamp if magic else -1, key, value) for timestamp, key, value in records]
@@ -87,7 +87,7 @@ def test_readers_get_what_they_can_know() -> None:
     log = of(3, 10) + of(1, 13, producer_id=5, producer_epoch=0, transactional=True, control=True) + of(2, 14)
     found = sets_of(log, 1, 12)
     assert [each.offset for each in read_set(found.records)] == [12, 14, 15]
-    assert (found.count, found.next_offset) == (3, 16)
+    assert (found.record_count, found.next_offset) == (3, 16)
     nothing = sets_of(of(1, 7, producer_id=5, producer_epoch=0, transactional=True, control=True), 0, 7)
     assert nothing == (b"", 0, 8)
     assert sets_of(build_gap(5, 0), 0, 0) == (b"", 0, 5)
@@ -108,7 +108,7 @@ def test_zstd_is_nothing_for_them() -> None:
         sets_of(packed, 1, 2)
     assert caught.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     found = sets_of(build_batch([(1, None, b"v", ())] * 2) + packed, 1, 0)
-    assert (found.count, found.next_offset) == (2, 2), "what comes before it"
+    assert (found.record_count, found.next_offset) == (2, 2), "what comes before it"
 
 
 def test_a_message_that_is_cut_off_at_the_end_is_passed_over() -> None:
