@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from tests.support.compat import Server, produce
-from tests.support.java_tools import RunningTool, tool
+from tests.support.java_tools import tool
 
 pytestmark = pytest.mark.java
 
-PATIENCE_S = 120.0
 COMMAND = "consumer.group.ShareGroupCommand"
-
-
-def until(condition: Callable[[], object]) -> None:
-    """A JVM may take long to start."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "this does not happen"
-        time.sleep(0.1)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -70,35 +58,3 @@ def test_offsets_are_reset_and_deleted_and_the_group_goes(server: Server, group_
     assert [topic, "Successful"] in rows(tool(COMMAND, *at, "--delete-offsets", "--group", group_id, "--topic", topic))
     assert "successful" in tool(COMMAND, *at, "--delete", "--group", group_id)
     assert [group_id] not in rows(tool(COMMAND, *at, "--list"))
-
-
-@pytest.mark.compat
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["auto", "sync"])
-def test_members_of_any_number_read_every_record_although_one_is_killed(
-    server: Server, group_id: str, start: Callable[..., RunningTool], mode: str
-) -> None:
-    topic = server.new_topic(2)
-    configure(server, group_id, "share.auto.offset.reset=earliest", "share.record.lock.duration.ms=15000")
-    arguments = (
-        "--bootstrap-server", server.bootstrap_servers, "--topic", topic, "--group-id", group_id, "--verbose",
-        "--acknowledgement-mode", mode,
-    )  # fmt: skip
-    members = [start("VerifiableShareConsumer", *arguments) for _ in range(3)]
-    until(lambda: all(member.of("startup_complete") for member in members))
-    count = 600
-    for first in range(0, count, 100):
-        produce(server, topic, [b"%d" % number for number in range(first, first + 100)], partition=(first // 100) % 2)
-    until(lambda: sum(bool(member.of("record_data")) for member in members) >= 2)
-    members[0].kill()
-
-    def values() -> set[str]:
-        return {event["value"] for member in members for event in member.of("record_data")}
-
-    until(lambda: len(values()) == count)
-    described = tool(
-        COMMAND, "--bootstrap-server", server.bootstrap_servers, "--describe", "--group", group_id, "--members"
-    )
-    assert sum(row[0] == group_id for row in rows(described)) >= 2
-    for member in members[1:]:
-        member.stop()
