@@ -319,7 +319,11 @@ class FutureLogs:
             try:
                 future = directory.open_future(log.topic_partition, name, log.topic_id, config)
                 has_begun = future.log_end_offset > future.segments[0].base_offset
-                if has_begun and future.log_end_offset >= log.segments[0].base_offset:
+                # A deletion that was not durable may have come back in the one, and not in the other.
+                has_all = future.log_start_offset <= log.log_start_offset and (
+                    future.segments[0].base_offset <= log.segments[0].base_offset <= future.log_end_offset
+                )
+                if has_begun and has_all:
                     return future
                 directory.futures.pop(log.topic_partition, None)
                 future.close(clean=False)
