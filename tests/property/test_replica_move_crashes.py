@@ -116,8 +116,8 @@ class MovingLife(Life):
 
 
 def fingerprint(log: PartitionLog) -> tuple[object, ...]:
-    # What lies below the log start may still be there, or not.
-    aborted = [entry for entry in all_aborted(log) if entry.last_offset >= log.log_start_offset]
+    # What began below the log start may have been forgotten with its beginning, as `log_life.py` has it.
+    aborted = [entry for entry in all_aborted(log) if entry.first_offset >= log.log_start_offset]
     entries = log.leader_epochs.entries
     return log.log_start_offset, log.log_end_offset, contents(log), entries, log.producer_state.entries, aborted
 
