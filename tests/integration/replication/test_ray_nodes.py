@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -152,8 +153,12 @@ def test_brokers_and_their_replicas_are_spread_over_the_nodes(cluster: Cluster, 
     status = cluster.status()
     assert sorted(row["rack"] for row in status["brokers"]) == cluster.names
     assert sorted(row["node"] for row in status["controller"]["brokers"]) == cluster.names
-    each, left = divmod(PARTITIONS * len(TOPICS) * REPLICAS, len(cluster.names))
-    assert {row["replicas"] for row in status["brokers"]} == {each, each + bool(left)}
+    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2}).list_topics(timeout=30)
+    replicas = [row.replicas for topic in TOPICS for row in metadata.topics[topic].partitions.values()]
+    assert all(len(set(row)) == REPLICAS for row in replicas)
+    each, left = divmod(len(replicas), len(cluster.names))
+    leads = Counter(row[0] for row in replicas)
+    assert len(leads) == len(cluster.names) and set(leads.values()) == {each, each + bool(left)}, replicas
 
 
 def test_killed_and_paused_leaders_cost_no_record(cluster: Cluster, loads: list[Load]) -> None:
