@@ -321,9 +321,9 @@ def _validate_together(texts: Mapping[str, str], config: TopicConfig, broker: Br
             f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) must not be more than "
             f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
         )
-    if texts.get("remote.storage.enable", "").strip().lower() == "true":
-        if not broker.get("remote.log.storage.system.enable"):
-            refuse("remote.storage.enable: tiering is off in this cluster (remote.log.storage.system.enable)")
+    asked = texts.get("remote.storage.enable", "").strip().lower() == "true"
+    if asked and not broker.get("remote.log.storage.system.enable"):
+        refuse("remote.storage.enable: tiering is off in this cluster (remote.log.storage.system.enable)")
     if not config.remote_storage_enable:
         return
     for name, local, total in (

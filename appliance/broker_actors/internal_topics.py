@@ -83,7 +83,8 @@ def internal_topic(name: str, config: BrokerConfig, brokers: int) -> CreatableTo
         configs |= {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
         configs["remote.storage.enable"] = "false"
         configs["segment.bytes"] = str(config.get("share.coordinator.state.topic.segment.bytes"))
-        configs["min.insync.replicas"] = str(min(config.get("share.coordinator.state.topic.min.isr"), replicas, brokers))
+        wanted = config.get("share.coordinator.state.topic.min.isr")
+        configs["min.insync.replicas"] = str(min(wanted, replicas, brokers))
     return CreatableTopic(
         name=name,
         num_partitions=partitions,
