@@ -25,6 +25,10 @@ SERVED = {
     "AlterClientQuotas", "DescribeQuorum", "UpdateFeatures", "ListConfigResources", "SaslHandshake", "SaslAuthenticate",
     "DescribeUserScramCredentials", "AlterUserScramCredentials", "DescribeAcls", "CreateAcls", "DeleteAcls",
     "ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "StreamsGroupHeartbeat", "StreamsGroupDescribe",
+    "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge", "DescribeShareGroupOffsets",
+    "AlterShareGroupOffsets", "DeleteShareGroupOffsets", "InitializeShareGroupState", "ReadShareGroupState",
+    "WriteShareGroupState", "DeleteShareGroupState", "ReadShareGroupStateSummary", "AlterReplicaLogDirs",
+    "GetTelemetrySubscriptions", "PushTelemetry",
 }
 # fmt: on
 

@@ -46,7 +46,7 @@ def damaged(records: bytes, at: int, value: int) -> bytes:
     return bytes(changed)
 
 
-@case(ApiKey.PRODUCE)
+@case(ApiKey.PRODUCE, versions=range(3, 14))
 def produce(side: Side) -> None:
     made = side.new_topic("t", partitions=2, retention_ms="-1")
     missing = CreatedTopic(side.named("missing"), NO_TOPIC)
