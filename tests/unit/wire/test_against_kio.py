@@ -36,6 +36,8 @@ MOST_USED = [
     ApiKey.CREATE_TOPICS,
 ]
 LOWEST_OF_KIO = {
+    ApiKey.PRODUCE: 3,
+    ApiKey.FETCH: 4,
     ApiKey.LIST_OFFSETS: 1,
     ApiKey.OFFSET_COMMIT: 2,
     ApiKey.OFFSET_FETCH: 1,

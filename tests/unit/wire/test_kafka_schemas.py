@@ -20,6 +20,7 @@ from tests.support.wire_messages import RECORD_SCHEMAS, declared_messages, is_ou
 
 OUR_OWN_KEYS = 20_000
 SINCE_THE_FIRST_VERSION = {
+    "AlterReplicaLogDirs",
     "CreateTopics",
     "DeleteTopics",
     "DescribeConfigs",
