@@ -213,7 +213,7 @@ def leading(connections: dict[int, Connection], topic: CreatableTopicResult) -> 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultStore:
     faulty = FaultStore(DirectoryStore(tmp_path / "object-store"))
-    monkeypatch.setattr(broker_module, "open_store", lambda url: faulty)
+    monkeypatch.setattr(broker_module, "open_store", lambda url, config: faulty)
     return faulty
 
 

@@ -230,17 +230,6 @@ def test_an_empty_transactional_id_is_refused(connection: Connection) -> None:
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_produce_versions_that_kafka_dropped_end_their_connection_only(
-    cluster: RunningCluster, connection: Connection, version: int
-) -> None:
-    with connect(cluster) as other:
-        assert other._socket is not None
-        other._socket.sendall(struct.pack(">ihhihhii", 20, 0, version, 1, -1, 1, 1_000, 0))
-        assert is_closed(other._socket)
-    assert new_topic(connection).error_code == 0
-
-
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_topic_may_ask_for_durable_before_acknowledged(connection: Connection, acks: int) -> None:
     topic = new_topic(connection, configs={"flush.messages": "1"})

@@ -18,7 +18,7 @@ from tests.support.fault_store import FaultStore, away
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultStore:
     faulty = FaultStore(DirectoryStore(tmp_path / "store"))
-    monkeypatch.setattr(controller_module, "open_store", lambda url: faulty)
+    monkeypatch.setattr(controller_module, "open_store", lambda url, config: faulty)
     return faulty
 
 
