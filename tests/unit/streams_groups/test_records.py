@@ -51,7 +51,9 @@ RECORDS: list[EveryRecord] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=repr)
+@pytest.mark.parametrize(
+    "record", RECORDS, ids=[f"{type(record).__name__}-{number}" for number, record in enumerate(RECORDS)]
+)
 def test_what_is_written_is_read_back(record: EveryRecord) -> None:
     assert decode_record(*encode_record(record)) == record
 
