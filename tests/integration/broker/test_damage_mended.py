@@ -52,6 +52,8 @@ def mended(connection: Connection, topic: CreatableTopicResult, path: Path) -> N
     assert path.read_bytes() != before
     assert fetch(connection, topic, DAMAGED[0]).error_code == ErrorCode.CORRUPT_MESSAGE
     wait_for(lambda: fetch(connection, topic, DAMAGED[0]).error_code == 0, WAIT_S)
+    # The new file is read before it has got the old one's name.
+    wait_for(path.exists, WAIT_S)
     assert path.read_bytes() == before
     assert read_everything(connection, topic) == [value_of(number) for number in range(RECORDS)]
 
