@@ -10,9 +10,18 @@ from types import TracebackType
 from typing import Any
 
 # Ends by itself when the pipe to its parent closes, so that a killed test run leaves nothing behind.
+# Real stores decide and write at once; moto looks at If-Match and writes later, and of two threads both may win.
 _PROGRAM = """
-import sys
+import sys, threading
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
+one_at_a_time, put_object = threading.Lock(), S3Response.put_object
+def put_if(self):
+    if self.headers.get("If-Match") is None and self.headers.get("If-None-Match") is None:
+        return put_object(self)
+    with one_at_a_time:
+        return put_object(self)
+S3Response.put_object = put_if
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
