@@ -99,6 +99,8 @@ class SimulatedBroker(Broker):
         self.groups: Any = None
         self.simulated_server = Server(process, broker_handlers(self), self)
         self.server: Any = self.simulated_server
+        # Who is let in is decided by real listeners.
+        self._connection_settings: Any = SimpleNamespace(config_changed=lambda config: None)
         self.replication = SimulatedReplication(self)
         self.partitions.replication = self.replication
         self._offline_replicas = OfflineReplicas(self)
@@ -123,7 +125,8 @@ class SimulatedBroker(Broker):
         )
         self.server.on_tick(self._gate.check)
         self.server.on_tick(self.partitions.end_of_tick)
-        self.partitions.on_opened(self._opened)
+        # It has one data directory: no replica moves to another.
+        self.partitions.on_opened(self._tell)
         self._offline_replicas.start()
         self.replication.start()
         self.channel.start()
