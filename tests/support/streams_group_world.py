@@ -1,8 +1,7 @@
-"""Members of a group of Kafka Streams, their network and their coordinator, on days on which much goes wrong.
+"""Members of a group of Kafka Streams (KIP-1071) in a `HeartbeatWorld`.
 
-The network and the coordinator's fate are those of `consumer_group_world`. Members are threads of processes, which
-share a state directory; internal topics come when the group has asked for them, topics get partitions, copies are
-wanted or not.
+Members are threads of processes, which share a state directory; internal topics come when the group has asked for them,
+topics get partitions, copies are wanted or not.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from appliance.base.randomness import SeededRandomness
+from appliance.coordinator.calls import Answer
 from appliance.coordinator.loader import load, replaying
-from appliance.coordinator.shard import CoordinatorShard, ShardLimits
 from appliance.groups.config import GroupConfig
 from appliance.streams_groups.config import StreamsGroupConfig
 from appliance.streams_groups.machine import EveryGroupMachine
@@ -23,9 +22,16 @@ from appliance.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     TaskIds,
 )
-from tests.support.consumer_group_bench import BenchWorld
-from tests.support.consumer_group_world import CONFIG, GONE, GROUP, HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, World
-from tests.support.coordinator_world import CoordinatorWorld, Violation
+from tests.support.coordinator_world import Violation
+from tests.support.heartbeat_world import (
+    CONFIG,
+    GROUP,
+    HEARTBEAT_MS,
+    REBALANCE_MS,
+    SESSION_MS,
+    HeartbeatWorld,
+    Member,
+)
 from tests.support.streams_group_bench import subtopology, topology
 
 STREAMS_CONFIG = StreamsGroupConfig(
@@ -39,59 +45,24 @@ TOPOLOGY = topology(
     subtopology("0", ["t"], sinks=["r"]),
     subtopology("1", ["u"], repartitions={"r": 6}, changelogs=["c"]),
 )
+MEMBERS = 5
 ROLES = ("active", "standby")
 Held = tuple[str, str, int]
 """Role, subtopology and partition."""
 
 
-class StreamsMember:
-    """A client, as far as it matters here: a thread of a process."""
+class StreamsThread(Member):
+    """A thread of a process; it holds tasks and copies."""
 
-    def __init__(self, world: StreamsWorld, name: str, process: str) -> None:
-        self.world, self.name, self.process = world, name, process
-        self.life = 0
-        self.member_id = ""
-        self.epoch = 0
-        self.held: set[Held] = set()
-        self.said: set[Held] | None = None
-        self.is_alive = False
-        self.paused_until_ms = 0
-        self.round = 0
+    def __init__(self, world: StreamsGroupWorld, name: str, process: str) -> None:
+        super().__init__(world, name)
+        self.process = process
 
-    def start(self) -> None:
-        self.life += 1
-        self.member_id = f"{self.name}.{self.life}"
-        self.is_alive = True
-        self._forget()
-        self.beat()
-
-    def crash(self) -> None:
-        self.is_alive = False
-        self._forget()
-
-    def leave(self) -> None:
-        if self.epoch <= 0:
-            return
-        request = StreamsGroupHeartbeatRequest(group_id=GROUP, member_id=self.member_id, member_epoch=-1)
-        self.crash()
-        self.world.send(request, lambda _: None)
-
-    def _forget(self) -> None:
-        self.round += 1
-        self.epoch, self.held, self.said = 0, set(), None
-
-    def beat(self) -> None:
-        """Say what has changed, and everything when it joins."""
-        world = self.world
-        if not self.is_alive:
-            return
-        if world.now_ms < self.paused_until_ms:
-            world.after(self.paused_until_ms - world.now_ms, partial(self._beat_in, self.round))
-            return
-        self.round += 1
+    def heartbeat(self) -> StreamsGroupHeartbeatRequest:
+        """What has changed, and everything when it joins."""
         joins = self.epoch == 0
         roles: dict[str, Any] = {}
-        if joins or self.said != self.held or world.random.random() < 0.1:
+        if joins or self.said != self.held or self.world.random.random() < 0.1:
             roles = {f"{role}_tasks": self._rows(role) for role in ROLES} | {"warmup_tasks": []}
         if joins:
             roles |= {
@@ -101,10 +72,20 @@ class StreamsMember:
                 "client_tags": [],
                 "rebalance_timeout_ms": REBALANCE_MS,
             }
-        request = StreamsGroupHeartbeatRequest(
-            group_id=GROUP, member_id=self.member_id, member_epoch=self.epoch, **roles
-        )
-        world.send(request, partial(self._answered, self.round, set(self.held)))
+        return StreamsGroupHeartbeatRequest(group_id=GROUP, member_id=self.member_id, member_epoch=self.epoch, **roles)
+
+    def farewell(self) -> StreamsGroupHeartbeatRequest:
+        return StreamsGroupHeartbeatRequest(group_id=GROUP, member_id=self.member_id, member_epoch=-1)
+
+    def given(self, response: Any) -> set[Held] | None:
+        if response.active_tasks is None:
+            return None
+        return {
+            (role, row.subtopology_id, number)
+            for role in ROLES
+            for row in getattr(response, f"{role}_tasks")
+            for number in row.partitions
+        }
 
     def _rows(self, role: str) -> list[TaskIds]:
         found: dict[str, list[int]] = {}
@@ -113,82 +94,33 @@ class StreamsMember:
                 found.setdefault(name, []).append(number)
         return [TaskIds(subtopology_id=name, partitions=numbers) for name, numbers in found.items()]
 
-    def _beat_in(self, round_: int) -> None:
-        if round_ == self.round:
-            self.beat()
 
-    def _answered(self, round_: int, said: set[Held], response: Any) -> None:
-        if round_ != self.round or not self.is_alive:
-            return
-        delay_ms = HEARTBEAT_MS
-        if response is None:
-            # Nobody knows whether it was heard: say it again.
-            self.said, delay_ms = None, 100
-        elif response.error_code in GONE:
-            self._forget()
-            delay_ms = 100
-        elif response.error_code:
-            self.said, delay_ms = None, 300
-        else:
-            self.epoch, self.said = response.member_epoch, said
-            if response.active_tasks is not None:
-                target = {
-                    (role, row.subtopology_id, number)
-                    for role in ROLES
-                    for row in getattr(response, f"{role}_tasks")
-                    for number in row.partitions
-                }
-                delay_ms = 50 if self._goes_for(target) else HEARTBEAT_MS
-        self.world.after(delay_ms, partial(self._beat_in, self.round))
+class StreamsGroupWorld(HeartbeatWorld):
+    """No task runs twice, and in the end all are run evenly, with their copies."""
 
-    def _goes_for(self, target: set[Held]) -> bool:
-        """Give up what is not its own any longer, which may take a while, and take what is."""
-        world = self.world
-        if self.held - target and world.random.random() < world.slow:
-            self.paused_until_ms = world.now_ms + world.random.randrange(2 * REBALANCE_MS)
-        changed = self.held != target
-        self.held = set(target)
-        return changed
+    def __init__(self, seed: int, machine_class: type[EveryGroupMachine] = EveryGroupMachine) -> None:
+        super().__init__(seed, machine_class)
 
-
-class StreamsWorld(World):
-    """Everything, from one seed."""
-
-    def __init__(self, seed: int, members: int = 5, machine_class: type[EveryGroupMachine] = EveryGroupMachine) -> None:
-        CoordinatorWorld.__init__(self, seed)
-        self.machine_class = machine_class  # type: ignore[assignment]
-        self.lost, self.late, self.doubled, self.failed_writes, self.slow = 0.05, 0.05, 0.1, 0.04, 0.1
-        self.is_bad = True
-        self.metadata = BenchWorld()
+    def prepare(self) -> list[StreamsThread]:
         self.metadata.put("t", self.random.randrange(1, 8))
         self.metadata.put("u", self.random.randrange(1, 5))
-        self.metadata.resource_configs[32, GROUP] = {"streams.num.standby.replicas": "1"}
-        self.machine = None
+        self._want_copies(1)
         processes = [f"process-{number}" for number in range(3)]
-        self.members = [  # type: ignore[assignment]
-            StreamsMember(self, f"m{number}", self.random.choice(processes)) for number in range(members)
-        ]
-        for member in self.members:
-            self.after(self.random.randrange(3_000), member.start)
-        self._begin()
-        self.after(self.random.randrange(8_000), self._move)
-        self.after(0, self._mishap)
+        return [StreamsThread(self, f"m{number}", self.random.choice(processes)) for number in range(MEMBERS)]
 
-    def _begin(self) -> None:
+    def load_machine(self) -> EveryGroupMachine:
         stored = StoredEveryGroup()
         load(self.log, replaying(decode_record, stored))
-        machine: Any = self.machine_class(
-            GroupConfig(), CONFIG, STREAMS_CONFIG, SeededRandomness(self.seed), stored, lambda: self.metadata
-        )
-        self.machine = machine
-        self.shard = CoordinatorShard(machine, ShardLimits())
-        self.shard.decide(lambda: machine.loaded(self.now), self.now)
-        self.pump()
+        randomness = SeededRandomness(self.seed)
+        return self.machine_class(GroupConfig(), CONFIG, STREAMS_CONFIG, randomness, stored, lambda: self.metadata)
 
-    def deliver(self, answer: Any) -> None:
-        machine: Any = self.machine
-        if machine is not None and any(status.status_code == 3 for status in answer.response.status or ()):
-            for topic in machine.missing_internal_topics(GROUP):
+    def find_group(self) -> Any:
+        return self.machine.stored.streams_groups.get(GROUP)
+
+    def deliver(self, answer: Answer) -> None:
+        response: Any = answer.response
+        if self.machine is not None and any(status.status_code == 3 for status in response.status or ()):
+            for topic in self.machine.missing_internal_topics(GROUP):
                 self.after(self.random.randrange(2_000), partial(self._create, topic.name, topic.partitions))
         super().deliver(answer)
 
@@ -196,39 +128,17 @@ class StreamsWorld(World):
         if name not in self.metadata.topics:
             self.metadata.put(name, partitions)
 
-    def _mishap(self) -> None:
-        if not self.is_bad:
-            return
-        self.after(self.random.randrange(4_000), self._mishap)
-        member = self.random.choice(self.members)
-        if not member.is_alive:
-            member.start()
-            return
-        match self.random.randrange(6):
-            case 0:
-                member.crash()
-            case 1:
-                member.leave()
-            case 2:
-                member.paused_until_ms = self.now_ms + self.random.randrange(2 * SESSION_MS)
-            case 3:
-                member.crash()
-                member.start()
-            case 4:
-                # Only what needs no other internal topic, which nobody could widen.
-                self.metadata.put("t", len(self.metadata.topics["t"].partitions) + 1)
-            case _:
-                replicas = str(self.random.randrange(3))
-                self.metadata.resource_configs[32, GROUP] = {"streams.num.standby.replicas": replicas}
+    def widen(self) -> None:
+        # Only what needs no other internal topic, which nobody could widen.
+        self.metadata.put("t", len(self.metadata.topics["t"].partitions) + 1)
 
-    # What must never break
+    def reconfigure(self) -> None:
+        self._want_copies(self.random.randrange(3))
 
-    def check(self) -> None:
-        machine: Any = self.machine
-        group = machine.stored.streams_groups.get(GROUP) if machine is not None else None
-        if group is None:
-            return
-        where = f"seed {self.seed} at {self.now_ms}"
+    def _want_copies(self, count: int) -> None:
+        self.metadata.resource_configs[32, GROUP] = {"streams.num.standby.replicas": str(count)}
+
+    def check_group(self, where: str, group: Any) -> None:
         runs: dict[tuple[str, int], str] = {}
         for member_id, current in group.current.items():
             if member_id not in group.members:
@@ -256,16 +166,7 @@ class StreamsWorld(World):
             if current.assigned.active & current.assigned.standby:
                 raise Violation(f"{where}: {member_id} runs a task and keeps its copy")
 
-    def check_settled(self) -> None:
-        """Everybody has what it is to have, and together they run every task."""
-        machine: Any = self.machine
-        group = machine.stored.streams_groups[GROUP]
-        where = f"seed {self.seed}"
-        if group.state_name != "Stable":
-            raise Violation(f"{where}: the group is {group.state_name}")
-        living = {member.member_id for member in self.members}
-        if set(group.members) != living:
-            raise Violation(f"{where}: members are {sorted(group.members)}, not {sorted(living)}")
+    def check_shares(self, where: str, group: Any) -> None:
         counts = {name: len(topic.partitions) for name, topic in self.metadata.topics.items()}
         wanted = {("0", number) for number in range(counts["t"])}
         wanted |= {("1", number) for number in range(max(counts["u"], counts["r"]))}
