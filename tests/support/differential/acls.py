@@ -191,6 +191,8 @@ def delete_acls(side: Side) -> None:
     some(side)
     twice = {"name": side.named("t"), "kind": TOPIC}
     side.ask("two filters", DeleteAclsRequest(filters=[_filter(DeleteAclsFilter, **twice) for _ in range(2)]))
+    # Apache Kafka's broker hears of it a little later than its controller.
+    wait_until(lambda: not side.set_up(_filter(DescribeAclsRequest, **twice)).resources)
     side.ask("what is left", _filter(DescribeAclsRequest, name=side.named("t")), version=3)
     side.ask("nothing", DeleteAclsRequest())
 
