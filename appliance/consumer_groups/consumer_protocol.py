@@ -8,7 +8,7 @@ import struct
 import uuid
 from collections.abc import Collection, Mapping
 
-from appliance.consumer_groups.context import Topic
+from appliance.groups.epoch_context import Topic
 from appliance.wire.codec import decode_from, encode
 from appliance.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,

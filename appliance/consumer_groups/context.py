@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar
 
-from appliance.base.config_resources import GROUP
 from appliance.base.errors import ErrorCode
 from appliance.base.ids import uuid_to_text
 from appliance.base.randomness import random_uuid
@@ -17,94 +14,50 @@ from appliance.consumer_groups.assignors import ASSIGNORS, Subscriber, Target
 from appliance.consumer_groups.config import ConsumerGroupConfig
 from appliance.consumer_groups.stored import AnyRecord, ConsumerGroup, StoredAllGroups
 from appliance.consumer_groups.topic_regex import TopicRegex
-from appliance.coordinator.calls import Answer, Call, Effect, Write
+from appliance.coordinator.calls import Answer, Call, Effect
 from appliance.coordinator.moment import Moment
-from appliance.groups.context import Context, OtherEvent
+from appliance.groups.context import Context
+from appliance.groups.epoch_context import EpochContext, OfOneEpoch, OfOneGroup, OfOneMember
 from appliance.groups.group import Group
 from appliance.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 AnyEffect = Effect[AnyRecord]
 
-RETRY_MS = 200
-"""When something else about the group was being written, a deadline that had to wait for that is looked at again."""
-_INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
 
-
-class Topic(Protocol):
-    """What matters of a topic."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def topic_id(self) -> uuid.UUID: ...
-
-    @property
-    def partitions(self) -> Sized: ...
-
-
-class World(Protocol):
-    """The metadata at one moment; `appliance.controller.image.MetadataImage` is one."""
-
-    @property
-    def position(self) -> int: ...
-
-    @property
-    def topics(self) -> Mapping[str, Topic]: ...
-
-    @property
-    def topics_by_id(self) -> Mapping[uuid.UUID, Topic]: ...
-
-    @property
-    def resource_configs(self) -> Mapping[tuple[int, str], Mapping[str, str]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class MemberSessionOver(OtherEvent):
+class MemberSessionOver(OfOneMember):
     """A member has not been heard for its session timeout."""
 
-    group_id: str
-    member_id: str
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RevocationOver(OtherEvent):
+class RevocationOver(OfOneEpoch):
     """A member had its time to give partitions up."""
 
-    group_id: str
-    member_id: str
-    epoch: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RejoinOver(OtherEvent):
+class RejoinOver(OfOneEpoch):
     """A classic member had its time to join again, or to ask what it has."""
 
-    group_id: str
-    member_id: str
-    epoch: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DowngradeDue(OtherEvent):
+class DowngradeDue(OfOneGroup):
     """A group has just become a classic one: its members are to join anew."""
 
-    group_id: str
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentDue(OtherEvent):
+class AssignmentDue(OfOneGroup):
     """Enough time has passed since the last target."""
 
-    group_id: str
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ResultDue(OtherEvent):
+class ResultDue(OfOneGroup):
     """A helper thread has found something."""
 
-    group_id: str
     job: Job
 
 
@@ -157,13 +110,17 @@ class Memory:
 
 
 @dataclass(slots=True)
-class ConsumerContext:
+class ConsumerContext(EpochContext):
     """The consumer groups of one partition of `__consumer_offsets`."""
 
+    KIND: ClassVar[str] = "consumer"
+    SESSION_OVER: ClassVar[type[MemberSessionOver]] = MemberSessionOver
+    REVOCATION_OVER: ClassVar[type[RevocationOver]] = RevocationOver
+    ASSIGNMENT_DUE: ClassVar[type[AssignmentDue]] = AssignmentDue
+
+    config: ConsumerGroupConfig
     classic: Context
     stored: StoredAllGroups
-    config: ConsumerGroupConfig
-    world: Callable[[], World]
     memories: dict[str, Memory] = field(default_factory=dict)
     upgrading: dict[str, None] = field(default_factory=dict)
     """Groups that are, or may still be, on their way into the log as new ones or upgraded: requests wait for that."""
@@ -182,64 +139,25 @@ class ConsumerContext:
     def memory(self, group_id: str) -> Memory:
         return self.memories.setdefault(group_id, Memory())
 
-    def entries(self, group_id: str) -> Mapping[str, str]:
-        """What was configured for the one group."""
-        return self.world().resource_configs.get((GROUP, group_id), {})
-
-    def metadata_hash(self, names: Iterable[str]) -> int:
-        """A number that changes when topics come, go, or get more partitions; 0 for none."""
-        topics = self.world().topics
-        digest = hashlib.blake2b(digest_size=8)
-        is_any = False
-        for name in sorted(set(names)):
-            topic = topics.get(name)
-            if topic is not None:
-                is_any = True
-                digest.update(topic.topic_id.bytes + _INT32.pack(len(topic.partitions)) + name.encode() + b"\0")
-        return int(_INT64.unpack(digest.digest())[0]) if is_any else 0
-
-    # Deadlines
-
-    def expect_member(self, group_id: str, member_id: str, now: Moment, timeout_ms: int | None = None) -> None:
-        """Hear of this member within the time, or it is removed."""
-        if timeout_ms is None:
-            timeout_ms = self.config.session_timeout_of(self.entries(group_id))
-        self._set("member", group_id, member_id, now, timeout_ms, MemberSessionOver(group_id, member_id))
-
-    def expect_revocation(self, group_id: str, member_id: str, epoch: int, now: Moment, timeout_ms: int) -> None:
-        event = RevocationOver(group_id, member_id, epoch)
-        self._set("revocation", group_id, member_id, now, timeout_ms, event)
-
-    def expect_no_revocation(self, group_id: str, member_id: str) -> None:
-        self.classic.deadlines.cancel(("revocation", group_id, member_id))
-
     def expect_rejoin(self, group_id: str, member_id: str, epoch: int, now: Moment, timeout_ms: int) -> None:
         event = RejoinOver(group_id, member_id, epoch)
-        self._set("rejoin", group_id, member_id, now, timeout_ms, event)
+        self.deadlines.set(("rejoin", group_id, member_id), now.monotonic_ms + timeout_ms, event)
 
     def awaits_rejoin(self, group_id: str, member_id: str) -> bool:
-        return ("rejoin", group_id, member_id) in self.classic.deadlines
+        return ("rejoin", group_id, member_id) in self.deadlines
 
     def expect_no_rejoin(self, group_id: str, member_id: str) -> None:
-        self.classic.deadlines.cancel(("rejoin", group_id, member_id))
+        self.deadlines.cancel(("rejoin", group_id, member_id))
 
     def expect_nothing(self, group_id: str, member_id: str) -> None:
         """The member is gone."""
-        for kind in ("member", "revocation", "rejoin"):
-            self.classic.deadlines.cancel((kind, group_id, member_id))
-
-    def _set(self, kind: str, group_id: str, member_id: str, now: Moment, ms: int, event: OtherEvent) -> None:
-        self.classic.deadlines.set((kind, group_id, member_id), now.monotonic_ms + ms, event)
-
-    def assign_in(self, group_id: str, now: Moment, delay_ms: int) -> None:
-        """Look after a new target then."""
-        key = ("assignment", group_id)
-        self.classic.deadlines.set(key, now.monotonic_ms + delay_ms, AssignmentDue(group_id))
+        EpochContext.expect_nothing(self, group_id, member_id)
+        self.expect_no_rejoin(group_id, member_id)
 
     def apply(self, job: Job, now: Moment, delay_ms: int = 0) -> None:
         """Use the result of a job."""
         key = ("result", type(job).__name__, job.group_id)
-        self.classic.deadlines.set(key, now.monotonic_ms + delay_ms, ResultDue(job.group_id, job))
+        self.deadlines.set(key, now.monotonic_ms + delay_ms, ResultDue(job.group_id, job))
 
     def job_over(self, job: Job) -> None:
         """The result is in the log, or there is none, or it is not needed any more."""
@@ -247,7 +165,7 @@ class ConsumerContext:
         if memory.jobs.get(type(job)) is job:
             del memory.jobs[type(job)]
             memory.results.pop(type(job), None)
-        self.classic.deadlines.cancel(("result", type(job).__name__, job.group_id))
+        self.deadlines.cancel(("result", type(job).__name__, job.group_id))
 
 
 def told(call: Call, error: ErrorCode, message: str) -> Answer:
@@ -260,8 +178,3 @@ class JobApplied:
     """Follow-up of the records that a job led to."""
 
     job: Job
-
-
-def write_of(group_id: str, records: list[AnyRecord], *answers: Answer, follow_up: object = None) -> AnyEffect:
-    """One atomic write about a group."""
-    return Write(group_id, tuple(records), answers, follow_up=follow_up)

@@ -1,26 +1,16 @@
-"""ConsumerGroupDescribe, and consumer groups in ListGroups, DescribeGroups and DeleteGroups."""
+"""ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from appliance.base.errors import ErrorCode
-from appliance.consumer_groups.context import AnyEffect, ConsumerContext
+from appliance.consumer_groups.context import ConsumerContext
 from appliance.consumer_groups.stored import ConsumerGroup
 from appliance.consumer_groups.targets import preferred_assignor
-from appliance.coordinator.calls import Answer, Call, Write
-from appliance.groups.expiry import deletion_of, writes_of
-from appliance.groups.refusals import refusal
-from appliance.groups.states import GroupState
-from appliance.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from appliance.wire.messages import describe_groups
 from appliance.wire.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
-from appliance.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from appliance.wire.messages.list_groups import ListedGroup
 
-GROUP_TYPE = "consumer"
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
@@ -74,36 +64,3 @@ def _shown(context: ConsumerContext, partitions: Mapping[uuid.UUID, Collection[i
             if topic_id in topics
         ]
     )
-
-
-def describe_as_classic(group_id: str) -> describe_groups.DescribedGroup:
-    """What DescribeGroups says of a consumer group: it is none of its own."""
-    return describe_groups.DescribedGroup(
-        group_id=group_id,
-        group_state=GroupState.DEAD.value,
-        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-        error_message=f"Group {group_id} is not a classic group.",
-    )
-
-
-def list_groups(context: ConsumerContext, states: list[str], types: list[str]) -> list[ListedGroup]:
-    """All consumer groups in one of these states, if consumer groups are asked for; empty: any."""
-    if types and GROUP_TYPE not in [each.lower() for each in types]:
-        return []
-    wanted = [state.lower() for state in states]
-    return [
-        ListedGroup(group_id=group_id, protocol_type=CONSUMER_PROTOCOL_TYPE, group_state=state, group_type=GROUP_TYPE)
-        for group_id, state in [(each.group_id, each.state_name) for each in context.stored.consumer_groups.values()]
-        if (not wanted or state.lower() in wanted) and group_id not in context.classic.groups
-    ]
-
-
-def delete(context: ConsumerContext, group: ConsumerGroup, call: Call, request: DeleteGroupsRequest) -> list[AnyEffect]:
-    """Decide a DeleteGroups of one consumer group: nobody may be in it. Its offsets go with it."""
-    if not group.is_empty:
-        return [refusal(call, ErrorCode.NON_EMPTY_GROUP)]
-    records = [*deletion_of(context.classic, group.group_id), *group.tombstones()]
-    answer = Answer(call, DeleteGroupsResponse(results=[DeletableGroupResult(group_id=group.group_id)]))
-    writes: list[Write[object]] = list(writes_of(group.group_id, records))  # type: ignore[arg-type]
-    writes[-1] = replace(writes[-1], answers=(answer,))
-    return list(writes)  # type: ignore[arg-type]

@@ -39,8 +39,6 @@ from appliance.consumer_groups.targets import (
     assignment_of,
     is_small,
     send_to_helper,
-    target_records,
-    wait_ms,
 )
 from appliance.consumer_groups.topic_regex import BadRegex, check_regex
 from appliance.coordinator.calls import Answer, Call, Write
@@ -305,7 +303,7 @@ def advance(context: ConsumerContext, step: Step, now: Moment, *, must_rise: boo
             memory.seen_topics = topics
     if step.epoch <= step.assignment_epoch:
         return
-    delay_ms = wait_ms(context, group, now)
+    delay_ms = context.wait_ms(group, now)
     if delay_ms:
         context.assign_in(group.group_id, now, delay_ms)
         return
@@ -321,7 +319,7 @@ def advance(context: ConsumerContext, step: Step, now: Moment, *, must_rise: boo
             context.assign_in(group.group_id, now, 0)
         return
     made = job.run()
-    step.records += target_records(group, step.epoch, made, now, before)
+    step.records += group.target_records(step.epoch, made, now.wall_ms, before)
     step.target, step.assignment_epoch = made[step.member_id], step.epoch
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from appliance.base.errors import ErrorCode
 from appliance.consumer_groups.context import (
-    RETRY_MS,
     AnyEffect,
     ConsumerContext,
     MemberSessionOver,
@@ -28,12 +27,11 @@ from appliance.consumer_groups.stored import (
     ConsumerGroup,
     CurrentRecord,
     GroupEpochRecord,
-    MemberRecord,
     MemberState,
-    TargetRecord,
 )
 from appliance.coordinator.calls import Answer, Call, Write
 from appliance.coordinator.moment import Moment
+from appliance.groups.epoch_context import RETRY_MS
 from appliance.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -86,20 +84,11 @@ def removal(
         return downgrade(context, group, left, group.targets, now, answers, only_alone=only_alone)
     records: list[AnyRecord] = []
     for member_id in gone:
-        records += removed(group, member_id)
+        records += group.removed(member_id)
     records += forgotten_regexes(group, left)
     names = {name for member in left.values() for name in group.topics_of(member)}
     records.append(GroupEpochRecord(group.group_id, group.epoch + 1, context.metadata_hash(names)))
     return Write(group.group_id, tuple(records), answers, only_alone=only_alone)
-
-
-def removed(group: ConsumerGroup, member_id: str) -> list[AnyRecord]:
-    """The end of one member."""
-    return [
-        CurrentRecord(group.group_id, member_id, None),
-        TargetRecord(group.group_id, member_id, None),
-        MemberRecord(group.group_id, member_id, None),
-    ]
 
 
 def session_over(context: ConsumerContext, event: MemberSessionOver, now: Moment) -> list[AnyEffect]:

@@ -27,7 +27,6 @@ from appliance.consumer_groups.context import (
     RejoinOver,
     ResultDue,
     RevocationOver,
-    World,
     told,
 )
 from appliance.consumer_groups.heartbeat import JOIN_EPOCH, check, heartbeat, supported
@@ -38,11 +37,14 @@ from appliance.consumer_groups.targets import assign_due, assignment_made
 from appliance.coordinator.calls import Call, Write
 from appliance.coordinator.deadlines import Deadlines
 from appliance.coordinator.moment import Moment
+from appliance.groups import epoch_admin
 from appliance.groups import offsets as classic_offsets
 from appliance.groups.config import GroupConfig
 from appliance.groups.context import DeadlineKey, Event, OtherEvent
+from appliance.groups.epoch_context import World
 from appliance.groups.machine import GroupMachine
 from appliance.groups.stored import GenerationRecord, GroupRecord
+from appliance.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from appliance.wire.messages import consumer_group_describe, describe_groups
 from appliance.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from appliance.wire.messages.delete_groups import DeleteGroupsRequest
@@ -75,7 +77,7 @@ class AllGroupsMachine:
     ) -> None:
         self.classic = GroupMachine(config, randomness, stored)
         self.classic.context.others = stored.consumer_groups
-        self._context = ConsumerContext(self.classic.context, stored, consumer_config, world)
+        self._context = ConsumerContext(self.deadlines, world, consumer_config, self.classic.context, stored)
         self._assignors = supported(consumer_config.assignors)
 
     @property
@@ -153,7 +155,7 @@ class AllGroupsMachine:
             case OffsetDeleteRequest():
                 return list(classic_offsets.delete_unused(context.classic, call, request, group.may_read))
             case DeleteGroupsRequest():
-                return describing.delete(context, group, call, request)
+                return epoch_admin.delete(context.classic, group, call)
         invariant(False, f"{type(request).__name__} is no request to a group")
         return []
 
@@ -181,7 +183,7 @@ class AllGroupsMachine:
         """One classic group and its members."""
         context = self._context
         if group_id in context.stored.consumer_groups and group_id not in context.classic.groups:
-            return describing.describe_as_classic(group_id)
+            return epoch_admin.describe_as_classic(group_id)
         return self.classic.describe(group_id)
 
     def describe_consumer_group(self, group_id: str) -> consumer_group_describe.DescribedGroup:
@@ -190,8 +192,10 @@ class AllGroupsMachine:
 
     def list_groups(self, states: list[str], types: list[str]) -> list[ListedGroup]:
         """All groups that pass the filters."""
+        classic = self._context.classic.groups
+        groups = [each for each in self._context.stored.consumer_groups.values() if each.group_id not in classic]
         listed = self.classic.list_groups(states, types)
-        return listed + describing.list_groups(self._context, states, types)
+        return listed + epoch_admin.list_groups(groups, CONSUMER_PROTOCOL_TYPE, states, types)
 
     # What happens
 

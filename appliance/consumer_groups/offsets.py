@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from appliance.base.errors import ErrorCode
 from appliance.consumer_groups.context import AnyEffect, ConsumerContext
-from appliance.consumer_groups.stored import ConsumerGroup
+from appliance.consumer_groups.stored import ConsumerGroup, MemberInfo
 from appliance.coordinator.calls import Call
 from appliance.coordinator.moment import Moment
 from appliance.groups import offsets, transactional_offsets
+from appliance.groups.context import Context, GroupEffect
+from appliance.groups.epoch_groups import EpochGroup
 from appliance.groups.refusals import refusal
 from appliance.wire.messages.offset_commit import OffsetCommitRequest
 from appliance.wire.messages.offset_fetch import OffsetFetchRequestGroup
@@ -43,16 +47,26 @@ def commit_in_transaction(
     context: ConsumerContext, group: ConsumerGroup, call: Call, request: TxnOffsetCommitRequest, now: Moment
 ) -> list[AnyEffect]:
     """Decide a TxnOffsetCommit."""
-    member_id = request.member_id
-    if request.generation_id < 0 and not member_id:
-        error = ErrorCode.NONE
-    else:
-        error, check = _may_commit(group, member_id, request.generation_id, knows_epochs=True)
+    may = partial(_may_commit, group, request.member_id, request.generation_id, knows_epochs=True)
+    return list(write_in_transaction(context.classic, call, request, now, may))
+
+
+def write_in_transaction(
+    context: Context,
+    call: Call,
+    request: TxnOffsetCommitRequest,
+    now: Moment,
+    may_commit: Callable[[], tuple[ErrorCode, PartitionCheck | None]],
+) -> list[GroupEffect]:
+    """Who names no member may always; a member has to be in its present epoch."""
+    error = ErrorCode.NONE
+    if request.generation_id >= 0 or request.member_id:
+        error, check = may_commit()
         if error is ErrorCode.STALE_MEMBER_EPOCH or check is not None:
             error = ErrorCode.ILLEGAL_GENERATION
     if error is not ErrorCode.NONE:
         return [refusal(call, error)]
-    return list(transactional_offsets.write(context.classic, call, request, now))
+    return transactional_offsets.write(context, call, request, now)
 
 
 def _may_commit(
@@ -83,7 +97,7 @@ def _may_commit(
     return ErrorCode.NONE, check
 
 
-def may_fetch(group: ConsumerGroup | None, request: OffsetFetchRequestGroup) -> ErrorCode:
+def may_fetch(group: EpochGroup[Any, Any, Any] | None, request: OffsetFetchRequestGroup) -> ErrorCode:
     """Whether a member that names itself may see offsets; who does not, may."""
     if request.member_id is None and request.member_epoch < 0:
         return ErrorCode.NONE
@@ -95,4 +109,5 @@ def may_fetch(group: ConsumerGroup | None, request: OffsetFetchRequestGroup) -> 
         return ErrorCode.UNKNOWN_MEMBER_ID
     if request.member_epoch == group.current_of(member_id).epoch:
         return ErrorCode.NONE
-    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+    is_classic = isinstance(member, MemberInfo) and member.classic is not None
+    return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from appliance.consumer_groups.context import RETRY_MS, AnyEffect, ConsumerContext, JobApplied, RegexJob
+from appliance.consumer_groups.context import AnyEffect, ConsumerContext, JobApplied, RegexJob
 from appliance.consumer_groups.stored import (
     AnyRecord,
     ConsumerGroup,
@@ -19,6 +19,7 @@ from appliance.consumer_groups.stored import (
 )
 from appliance.coordinator.calls import Write
 from appliance.coordinator.moment import Moment
+from appliance.groups.epoch_context import RETRY_MS
 
 ASKED_AGAIN_AFTER_MS = 10_000
 

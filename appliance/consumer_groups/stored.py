@@ -10,8 +10,20 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import ClassVar, cast, get_args
 
 from appliance.consumer_groups.assignors import Target
+from appliance.groups.epoch_groups import (
+    CurrentRecordOf,
+    EpochGroup,
+    EpochRecordOf,
+    MemberRecordOf,
+    OfGroup,
+    RecordTypes,
+    TargetEpochRecordOf,
+    TargetRecordOf,
+    replay,
+)
 from appliance.groups.stored import GroupRecord, StoredGroups
 
 Owned = Mapping[uuid.UUID, Mapping[int, int]]
@@ -79,46 +91,30 @@ class ResolvedRegex:
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupEpochRecord:
-    """A group's epoch and the hash of its topics; None ends the group."""
-
-    group_id: str
-    epoch: int | None
-    metadata_hash: int = 0
+class GroupEpochRecord(EpochRecordOf):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MemberRecord:
-    group_id: str
-    member_id: str
-    member: MemberInfo | None
+class MemberRecord(MemberRecordOf[MemberInfo]):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TargetEpochRecord:
-    group_id: str
-    epoch: int | None
-    timestamp_ms: int = 0
+class TargetEpochRecord(TargetEpochRecordOf):
+    __slots__ = ()
+
+
+class TargetRecord(TargetRecordOf[Target]):
+    __slots__ = ()
+
+
+class CurrentRecord(CurrentRecordOf[Current]):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class TargetRecord:
-    group_id: str
-    member_id: str
-    target: Target | None
+class RegexRecord(OfGroup):
+    NAMES: ClassVar[int] = 2
 
-
-@dataclass(frozen=True, slots=True)
-class CurrentRecord:
-    group_id: str
-    member_id: str
-    current: Current | None
-
-
-@dataclass(frozen=True, slots=True)
-class RegexRecord:
-    group_id: str
     regex: str
     resolved: ResolvedRegex | None
 
@@ -142,27 +138,18 @@ ConsumerGroupRecord = (
 AnyRecord = GroupRecord | ConsumerGroupRecord
 
 
-class ConsumerGroup:
+class ConsumerGroup(EpochGroup[MemberInfo, Target, Current]):
     """One group, as the log has it."""
 
+    RECORDS = RecordTypes(GroupEpochRecord, MemberRecord, TargetEpochRecord, TargetRecord, CurrentRecord)
+
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 0
-        self.metadata_hash = 0
-        self.assignment_epoch = 0
-        self.assignment_timestamp_ms = 0
-        self.members: dict[str, MemberInfo] = {}
+        super().__init__(group_id, Current)
         self.static_members: dict[str, str] = {}
         """Member id by instance id."""
-        self.targets: dict[str, Target] = {}
-        self.current: dict[str, Current] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self._owners: dict[uuid.UUID, dict[int, str]] = {}
         self._topic_names: frozenset[str] | None = None
-
-    def current_of(self, member_id: str) -> Current:
-        """What the member has; nothing for one that is about to come."""
-        return self.current.get(member_id) or Current()
 
     def owner(self, topic_id: uuid.UUID, partition: int) -> str | None:
         """Who has a partition, or has not said yet that it gave it up."""
@@ -187,42 +174,28 @@ class ConsumerGroup:
     def may_read(self, topic: str) -> bool:
         return topic in self.topic_names
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
+    def is_reconciled(self, member_id: str) -> bool:
+        return self.current_of(member_id).is_reconciled_to(self.assignment_epoch)
 
-    @property
-    def state_name(self) -> str:
-        """As it is shown to clients."""
-        if not self.members:
-            return "Empty"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        if all(self.current_of(member_id).is_reconciled_to(self.assignment_epoch) for member_id in self.members):
-            return "Stable"
-        return "Reconciling"
-
-    def tombstones(self) -> list[ConsumerGroupRecord]:
-        """The records that end the group."""
-        records: list[ConsumerGroupRecord] = [CurrentRecord(self.group_id, each, None) for each in self.current]
-        records += [TargetRecord(self.group_id, each, None) for each in self.targets]
-        records.append(TargetEpochRecord(self.group_id, None))
-        records += [MemberRecord(self.group_id, each, None) for each in self.members]
-        records += [RegexRecord(self.group_id, each, None) for each in self.regexes]
-        return [*records, GroupEpochRecord(self.group_id, None)]
+    def _other_tombstones(self) -> list[ConsumerGroupRecord]:
+        return [RegexRecord(self.group_id, each, None) for each in self.regexes]
 
     # What `replay` does
+
+    def replay(self, record: OfGroup) -> None:
+        """Take over what does not end the group."""
+        if isinstance(record, RegexRecord):
+            self.put_regex(record.regex, record.resolved)
+        else:
+            super().replay(record)
 
     def put_member(self, member_id: str, member: MemberInfo | None) -> None:
         self._topic_names = None
         before = self.members.get(member_id)
         if before is not None and before.instance_id and self.static_members.get(before.instance_id) == member_id:
             del self.static_members[before.instance_id]
-        if member is None:
-            self.members.pop(member_id, None)
-            return
-        self.members[member_id] = member
-        if member.instance_id:
+        super().put_member(member_id, member)
+        if member is not None and member.instance_id:
             self.static_members[member.instance_id] = member_id
 
     def put_current(self, member_id: str, current: Current | None) -> None:
@@ -230,10 +203,9 @@ class ConsumerGroup:
         if before is not None:
             for owned in (before.assigned, before.pending_revocation):
                 self._release(member_id, owned)
+        super().put_current(member_id, current)
         if current is None:
-            self.current.pop(member_id, None)
             return
-        self.current[member_id] = current
         for owned in (current.assigned, current.pending_revocation):
             for topic_id, partitions in owned.items():
                 self._owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
@@ -254,18 +226,11 @@ class ConsumerGroup:
         else:
             self.regexes[regex] = resolved
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ConsumerGroup):
-            return NotImplemented
-        return self._facts() == other._facts()
-
-    __hash__ = None  # type: ignore[assignment]
-
     def _facts(self) -> tuple[object, ...]:
-        return (
-            self.group_id, self.epoch, self.metadata_hash, self.assignment_epoch, self.members, self.static_members,
-            self.targets, self.current, self.regexes, self._owners,
-        )  # fmt: skip
+        return (*super()._facts(), self.static_members, self.regexes, self._owners)
+
+
+_REPLAYED = frozenset(get_args(ConsumerGroupRecord)) - {PartitionMetadataRecord}
 
 
 class StoredAllGroups(StoredGroups):
@@ -277,35 +242,10 @@ class StoredAllGroups(StoredGroups):
 
     def replay(self, record: AnyRecord) -> None:
         """Take over a committed record."""
-        match record:
-            case GroupEpochRecord(group_id, epoch, metadata_hash):
-                if epoch is None:
-                    self.consumer_groups.pop(group_id, None)
-                else:
-                    group = self._group(group_id)
-                    group.epoch, group.metadata_hash = epoch, metadata_hash
-            case MemberRecord(group_id, member_id, member):
-                if member is not None or group_id in self.consumer_groups:
-                    self._group(group_id).put_member(member_id, member)
-            case TargetEpochRecord(group_id, epoch, timestamp_ms):
-                if epoch is not None or group_id in self.consumer_groups:
-                    group = self._group(group_id)
-                    group.assignment_epoch, group.assignment_timestamp_ms = epoch or 0, timestamp_ms
-            case TargetRecord(group_id, member_id, target):
-                if target is not None:
-                    self._group(group_id).targets[member_id] = target
-                elif group_id in self.consumer_groups:
-                    self.consumer_groups[group_id].targets.pop(member_id, None)
-            case CurrentRecord(group_id, member_id, current):
-                if current is not None or group_id in self.consumer_groups:
-                    self._group(group_id).put_current(member_id, current)
-            case RegexRecord(group_id, regex, resolved):
-                if resolved is not None or group_id in self.consumer_groups:
-                    self._group(group_id).put_regex(regex, resolved)
-            case PartitionMetadataRecord():
-                pass
-            case _:
-                super().replay(record)
+        if type(record) in _REPLAYED:
+            replay(self.consumer_groups, ConsumerGroup, cast(OfGroup, record))
+        elif not isinstance(record, PartitionMetadataRecord):
+            super().replay(cast(GroupRecord, record))
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self.consumer_groups or super().__contains__(group_id)
@@ -320,9 +260,3 @@ class StoredAllGroups(StoredGroups):
         return self.consumer_groups == other.consumer_groups and super().__eq__(other)
 
     __hash__ = None
-
-    def _group(self, group_id: str) -> ConsumerGroup:
-        group = self.consumer_groups.get(group_id)
-        if group is None:
-            group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
-        return group

@@ -12,21 +12,18 @@ from collections.abc import Mapping
 
 from appliance.consumer_groups.assignors import ASSIGNORS, Subscriber, Target
 from appliance.consumer_groups.context import (
-    RETRY_MS,
     AnyEffect,
     AssignmentJob,
     ConsumerContext,
     JobApplied,
 )
 from appliance.consumer_groups.stored import (
-    AnyRecord,
     ConsumerGroup,
     MemberInfo,
-    TargetEpochRecord,
-    TargetRecord,
 )
 from appliance.coordinator.calls import Write
 from appliance.coordinator.moment import Moment
+from appliance.groups.epoch_context import RETRY_MS
 
 AT_ONCE_MAX = 5_000
 """Partitions, and members times topics, of a target that is made on the loop: a few milliseconds."""
@@ -72,33 +69,12 @@ def is_small(job: AssignmentJob) -> bool:
     return size <= AT_ONCE_MAX
 
 
-def target_records(
-    group: ConsumerGroup, epoch: int, made: Mapping[str, Target], now: Moment, before: Mapping[str, Target]
-) -> list[AnyRecord]:
-    """What differs from the target that was there, and the new epoch."""
-    records: list[AnyRecord] = [
-        TargetRecord(group.group_id, member_id, target)
-        for member_id, target in made.items()
-        if before.get(member_id) != target
-    ]
-    return [*records, TargetEpochRecord(group.group_id, epoch, now.wall_ms)]
-
-
-def wait_ms(context: ConsumerContext, group: ConsumerGroup, now: Moment) -> int:
-    """How long the next target has to wait."""
-    passed_ms = now.wall_ms - group.assignment_timestamp_ms
-    if passed_ms < 0:
-        # The host's clock was set back, or the last coordinator's ran ahead.
-        return 0
-    return max(0, context.config.assignment_interval_of(context.entries(group.group_id)) - passed_ms)
-
-
 def assign_due(context: ConsumerContext, group_id: str, now: Moment) -> list[AnyEffect]:
     """The time for another target has come; nobody needs to ask for it."""
     group = context.find(group_id)
     if group is None or group.is_empty or group.epoch <= group.assignment_epoch:
         return []
-    delay_ms = wait_ms(context, group, now)
+    delay_ms = context.wait_ms(group, now)
     if delay_ms:
         context.assign_in(group_id, now, delay_ms)
         return []
@@ -107,7 +83,7 @@ def assign_due(context: ConsumerContext, group_id: str, now: Moment) -> list[Any
         send_to_helper(context, job)
         return []
     context.assign_in(group_id, now, RETRY_MS)
-    records = target_records(group, group.epoch, job.run(), now, group.targets)
+    records = group.target_records(group.epoch, job.run(), now.wall_ms)
     return [Write(group_id, tuple(records), only_alone=True)]
 
 
@@ -133,5 +109,5 @@ def assignment_made(context: ConsumerContext, job: AssignmentJob, now: Moment) -
             context.assign_in(job.group_id, now, 0)
         return []
     context.apply(job, now, RETRY_MS)
-    records = target_records(group, job.epoch, made, now, group.targets)
+    records = group.target_records(job.epoch, made, now.wall_ms)
     return [Write(job.group_id, tuple(records), follow_up=JobApplied(job), only_alone=True)]

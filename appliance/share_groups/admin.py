@@ -36,7 +36,6 @@ from appliance.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from appliance.wire.messages.list_groups import ListedGroup
 from appliance.wire.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
 GROUP_TYPE = "share"
@@ -110,20 +109,6 @@ def _shown(context: ShareContext, target: Target) -> Assignment:
             if topic_id in topics
         ]
     )
-
-
-def list_groups(context: ShareContext, states: list[str], types: list[str]) -> list[ListedGroup]:
-    """All share groups in one of these states, if share groups are asked for; empty: any."""
-    if types and GROUP_TYPE not in [each.lower() for each in types]:
-        return []
-    wanted = [state.lower() for state in states]
-    return [
-        ListedGroup(
-            group_id=group.group_id, protocol_type=GROUP_TYPE, group_state=group.state_name, group_type=GROUP_TYPE
-        )
-        for group in context.stored.groups.values()
-        if not wanted or group.state_name.lower() in wanted
-    ]
 
 
 # Deleting

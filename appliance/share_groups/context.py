@@ -5,69 +5,35 @@ from __future__ import annotations
 import hashlib
 import struct
 import uuid
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
-from appliance.base.config_resources import GROUP
 from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Answer, Call, Effect, Write
-from appliance.coordinator.deadlines import Deadlines
-from appliance.coordinator.moment import Moment
-from appliance.groups.context import OtherEvent
+from appliance.groups.epoch_context import EpochContext, OfOneGroup, OfOneMember
 from appliance.share_groups.config import ShareGroupConfig
 from appliance.share_groups.stored import ShareGroup, ShareGroupRecord, StoredShareGroups
 from appliance.wire.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 
 AnyEffect = Effect[Any]
 
-RETRY_MS = 200
-"""When something else about the group was being written, a deadline that had to wait for that is looked at again."""
 UNKNOWN_START = -1
 """The start offset of a partition that nobody has read yet: `share.auto.offset.reset` says where it is."""
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 
-class Topic(Protocol):
-    """What matters of a topic."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def topic_id(self) -> uuid.UUID: ...
-
-    @property
-    def partitions(self) -> Sized: ...
-
-
-class World(Protocol):
-    """The metadata at one moment; `appliance.controller.image.MetadataImage` is one."""
-
-    @property
-    def topics(self) -> Mapping[str, Topic]: ...
-
-    @property
-    def topics_by_id(self) -> Mapping[uuid.UUID, Topic]: ...
-
-    @property
-    def resource_configs(self) -> Mapping[tuple[int, str], Mapping[str, str]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ShareSessionOver(OtherEvent):
+class ShareSessionOver(OfOneMember):
     """A member has not been heard for its session timeout."""
 
-    group_id: str
-    member_id: str
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ShareAssignmentDue(OtherEvent):
+class ShareAssignmentDue(OfOneGroup):
     """Enough time has passed since the last target."""
 
-    group_id: str
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +66,15 @@ Outcome = Mapping[tuple[uuid.UUID, int], tuple[ErrorCode, str | None]]
 
 
 @dataclass(slots=True)
-class ShareContext:
+class ShareContext(EpochContext):
     """The share groups of one partition of `__consumer_offsets`."""
 
-    stored: StoredShareGroups
+    KIND: ClassVar[str] = "share"
+    SESSION_OVER: ClassVar[type[ShareSessionOver]] = ShareSessionOver
+    ASSIGNMENT_DUE: ClassVar[type[ShareAssignmentDue]] = ShareAssignmentDue
+
     config: ShareGroupConfig
-    world: Callable[[], World]
-    deadlines: Deadlines[Any, Any]
+    stored: StoredShareGroups
     jobs: list[PersistJob] = field(default_factory=list)
     """Work for the persister, taken by whoever owns the machine."""
     initializing_since_ms: dict[str, int] = field(default_factory=dict)
@@ -114,10 +82,6 @@ class ShareContext:
 
     def find(self, group_id: str) -> ShareGroup | None:
         return self.stored.groups.get(group_id)
-
-    def entries(self, group_id: str) -> Mapping[str, str]:
-        """What was configured for the one group."""
-        return self.world().resource_configs.get((GROUP, group_id), {})
 
     def assignable(self, group: ShareGroup, names: Mapping[str, None]) -> dict[uuid.UUID, tuple[int, ...]]:
         """Partitions that may be given to members: they exist, and their state has begun."""
@@ -129,22 +93,6 @@ class ShareContext:
                 count = len(topic.partitions)
                 found[topic.topic_id] = tuple(index for index in known[topic.topic_id][1] if index < count)
         return found
-
-    def expect_member(self, group_id: str, member_id: str, now: Moment, timeout_ms: int | None = None) -> None:
-        """Hear of this member within the time, or it is removed."""
-        if timeout_ms is None:
-            timeout_ms = self.config.session_timeout_of(self.entries(group_id))
-        event = ShareSessionOver(group_id, member_id)
-        self.deadlines.set(("share member", group_id, member_id), now.monotonic_ms + timeout_ms, event)
-
-    def expect_nothing(self, group_id: str, member_id: str) -> None:
-        """The member is gone."""
-        self.deadlines.cancel(("share member", group_id, member_id))
-
-    def assign_in(self, group_id: str, now: Moment, delay_ms: int) -> None:
-        """Look after a new target then."""
-        event = ShareAssignmentDue(group_id)
-        self.deadlines.set(("share assignment", group_id), now.monotonic_ms + delay_ms, event)
 
 
 def hash_of(partitions: Mapping[uuid.UUID, tuple[int, ...]]) -> int:

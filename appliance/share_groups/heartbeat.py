@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Answer, Call, Write
 from appliance.coordinator.moment import Moment
+from appliance.groups.epoch_context import RETRY_MS
 from appliance.share_groups.assignor import ShareSubscriber, assign
 from appliance.share_groups.context import (
-    RETRY_MS,
     AnyEffect,
     PersistJob,
     Place,
@@ -36,7 +36,6 @@ from appliance.share_groups.stored import (
     ShareMember,
     ShareMemberRecord,
     ShareTargetEpochRecord,
-    ShareTargetRecord,
     Target,
 )
 from appliance.wire.messages.share_group_heartbeat import (
@@ -200,7 +199,7 @@ def _advance(
         records.append(ShareGroupEpochRecord(group.group_id, epoch, metadata_hash))
     if epoch <= assignment_epoch:
         return None, assignment_epoch
-    delay_ms = wait_ms(context, group, now)
+    delay_ms = context.wait_ms(group, now)
     if delay_ms:
         context.assign_in(group.group_id, now, delay_ms)
         return None, assignment_epoch
@@ -225,22 +224,7 @@ def target_of(
         for member_id, member in members.items()
     ]
     made = assign(subscribers, partitions)
-    records: list[ShareGroupRecord] = [
-        ShareTargetRecord(group.group_id, member_id, target)
-        for member_id, target in made.items()
-        if group.targets.get(member_id) != target
-    ]
-    records.append(ShareTargetEpochRecord(group.group_id, epoch, now.wall_ms))
-    return made, records
-
-
-def wait_ms(context: ShareContext, group: ShareGroup, now: Moment) -> int:
-    """How long the next target has to wait."""
-    passed_ms = now.wall_ms - group.assignment_timestamp_ms
-    if passed_ms < 0:
-        # The host's clock was set back, or the last coordinator's ran ahead.
-        return 0
-    return max(0, context.config.assignment_interval_of(context.entries(group.group_id)) - passed_ms)
+    return made, group.target_records(epoch, made, now.wall_ms)
 
 
 def assign_due(context: ShareContext, group_id: str, now: Moment) -> list[AnyEffect]:
@@ -248,7 +232,7 @@ def assign_due(context: ShareContext, group_id: str, now: Moment) -> list[AnyEff
     group = context.find(group_id)
     if group is None or group.is_empty or group.epoch <= group.assignment_epoch:
         return []
-    delay_ms = wait_ms(context, group, now)
+    delay_ms = context.wait_ms(group, now)
     if delay_ms:
         context.assign_in(group_id, now, delay_ms)
         return []
@@ -309,9 +293,7 @@ def _removal(
     left = {each: member for each, member in group.members.items() if each != member_id}
     names = {name: None for each in left.values() for name in each.topic_names}
     records: list[ShareGroupRecord] = [
-        ShareCurrentRecord(group.group_id, member_id, None),
-        ShareTargetRecord(group.group_id, member_id, None),
-        ShareMemberRecord(group.group_id, member_id, None),
+        *group.removed(member_id),
         ShareGroupEpochRecord(group.group_id, group.epoch + 1, hash_of(context.assignable(group, names))),
     ]
     context.assign_in(group.group_id, now, RETRY_MS)

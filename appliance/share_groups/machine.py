@@ -15,6 +15,8 @@ from appliance.base.errors import ErrorCode
 from appliance.coordinator.calls import Answer, Call, Write
 from appliance.coordinator.deadlines import Deadlines
 from appliance.coordinator.moment import Moment
+from appliance.groups import epoch_admin
+from appliance.groups.epoch_context import World
 from appliance.groups.refusals import refuse as refuse_other
 from appliance.share_groups import admin
 from appliance.share_groups.config import ShareGroupConfig
@@ -26,7 +28,6 @@ from appliance.share_groups.context import (
     ShareAssignmentDue,
     ShareContext,
     ShareSessionOver,
-    World,
     told,
 )
 from appliance.share_groups.heartbeat import (
@@ -139,7 +140,7 @@ class ShareGroups:
         world: Callable[[], World],
     ) -> None:
         self.others = others
-        self.context = ShareContext(stored, config, world, others.deadlines)
+        self.context = ShareContext(others.deadlines, world, config, stored)
         self._waiting: dict[Call, None] = {}
         """Calls whose answer waits for the persister."""
 
@@ -252,7 +253,9 @@ class ShareGroups:
 
     def list_groups(self, states: list[str], types: list[str]) -> list[ListedGroup]:
         """All groups that pass the filters."""
-        return self.others.list_groups(states, types) + admin.list_groups(self.context, states, types)
+        return self.others.list_groups(states, types) + epoch_admin.list_groups(
+            self.context.stored.groups.values(), admin.GROUP_TYPE, states, types
+        )
 
     # What happens
 

@@ -1,25 +1,16 @@
-"""StreamsGroupDescribe, and groups of Kafka Streams in ListGroups, DescribeGroups and DeleteGroups."""
+"""StreamsGroupDescribe."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from appliance.base.errors import ErrorCode
-from appliance.coordinator.calls import Answer, Call, Write
-from appliance.groups.expiry import deletion_of, writes_of
-from appliance.groups.refusals import refusal
-from appliance.groups.states import GroupState
 from appliance.streams_groups import stored
-from appliance.streams_groups.context import EveryEffect, StreamsContext
+from appliance.streams_groups.context import StreamsContext
 from appliance.streams_groups.records import rows_of
 from appliance.streams_groups.stored import NOTHING, StreamsGroup
-from appliance.wire.messages import describe_groups
-from appliance.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from appliance.wire.messages.list_groups import ListedGroup
 from appliance.wire.messages.streams_group_describe import Assignment, DescribedGroup, Member, Subtopology, Topology
 from appliance.wire.messages.streams_group_heartbeat import Endpoint, KeyValue, TopicInfo
 
-GROUP_TYPE = PROTOCOL_TYPE = "streams"
+GROUP_TYPE = "streams"
 
 
 def describe(context: StreamsContext, group_id: str) -> DescribedGroup:
@@ -95,36 +86,3 @@ def _shown(tasks: stored.Assignment) -> Assignment:
     return Assignment(
         active_tasks=rows_of(tasks.active), standby_tasks=rows_of(tasks.standby), warmup_tasks=rows_of(tasks.warmup)
     )
-
-
-def describe_as_classic(group_id: str) -> describe_groups.DescribedGroup:
-    """What DescribeGroups says of a group of Kafka Streams: it is none of its own."""
-    return describe_groups.DescribedGroup(
-        group_id=group_id,
-        group_state=GroupState.DEAD.value,
-        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-        error_message=f"Group {group_id} is not a classic group.",
-    )
-
-
-def list_groups(context: StreamsContext, states: list[str], types: list[str]) -> list[ListedGroup]:
-    """All groups of this type in one of these states, if they are asked for; empty: any."""
-    if types and GROUP_TYPE not in [each.lower() for each in types]:
-        return []
-    wanted = [state.lower() for state in states]
-    return [
-        ListedGroup(group_id=each.group_id, protocol_type=PROTOCOL_TYPE, group_state=state, group_type=GROUP_TYPE)
-        for each, state in [(each, each.state_name) for each in context.stored.streams_groups.values()]
-        if not wanted or state.lower() in wanted
-    ]
-
-
-def delete(context: StreamsContext, group: StreamsGroup, call: Call) -> list[EveryEffect]:
-    """Decide a DeleteGroups of one group: nobody may be in it. Its offsets go with it."""
-    if not group.is_empty:
-        return [refusal(call, ErrorCode.NON_EMPTY_GROUP)]
-    records = [*deletion_of(context.classic, group.group_id), *group.tombstones()]
-    answer = Answer(call, DeleteGroupsResponse(results=[DeletableGroupResult(group_id=group.group_id)]))
-    writes: list[Write[object]] = list(writes_of(group.group_id, records))  # type: ignore[arg-type]
-    writes[-1] = replace(writes[-1], answers=(answer,))
-    return list(writes)  # type: ignore[arg-type]

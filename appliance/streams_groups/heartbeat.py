@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from appliance.base.errors import ErrorCode
+from appliance.consumer_groups.heartbeat import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, Refused
 from appliance.coordinator.calls import Answer, Call, Write
 from appliance.coordinator.moment import Moment
 from appliance.groups.expiry import deletion_of
@@ -38,7 +39,7 @@ from appliance.streams_groups.stored import (
     StreamsGroup,
     TopologyRecord,
 )
-from appliance.streams_groups.targets import job_of, send_to_helper, target_records, wait_ms
+from appliance.streams_groups.targets import job_of, send_to_helper
 from appliance.streams_groups.topology import Configured, InvalidTopology
 from appliance.wire.messages.streams_group_heartbeat import (
     Status,
@@ -47,17 +48,8 @@ from appliance.wire.messages.streams_group_heartbeat import (
     Topology,
 )
 
-JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
 DELAYED = "Assignment delayed due to the configured initial rebalance delay."
 ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
-
-
-@dataclass(frozen=True, slots=True)
-class Refused(Exception):
-    """The request cannot be granted."""
-
-    error: ErrorCode
-    message: str
 
 
 @dataclass(slots=True)
@@ -287,7 +279,7 @@ def _advance(context: StreamsContext, step: Step, now: Moment, *, must_rise: boo
     if context.memory(group.group_id).waits_for_members:
         step.status.append(Status(status_code=topologies.ASSIGNMENT_DELAYED, status_detail=DELAYED))
         return
-    delay_ms = wait_ms(context, group, now)
+    delay_ms = context.wait_ms(group, now)
     if delay_ms:
         context.assign_in(group.group_id, now, delay_ms)
         return
@@ -300,7 +292,7 @@ def _advance(context: StreamsContext, step: Step, now: Moment, *, must_rise: boo
             context.assign_in(group.group_id, now, 0)
         return
     made = job.run()
-    step.records += target_records(group, step.epoch, made, now)
+    step.records += group.target_records(step.epoch, made, now.wall_ms)
     step.target, step.assignment_epoch = made[step.member_id], step.epoch
 
 

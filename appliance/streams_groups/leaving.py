@@ -7,25 +7,22 @@ the interval.
 from __future__ import annotations
 
 from appliance.base.errors import ErrorCode
+from appliance.consumer_groups.heartbeat import LEAVE_EPOCH
 from appliance.coordinator.calls import Answer, Call, Write
 from appliance.coordinator.moment import Moment
+from appliance.groups.epoch_context import RETRY_MS
 from appliance.streams_groups.context import (
-    RETRY_MS,
     EveryEffect,
     StreamsContext,
     StreamsRevocationOver,
     StreamsSessionOver,
     told,
 )
-from appliance.streams_groups.heartbeat import LEAVE_EPOCH
 from appliance.streams_groups.stored import (
-    CurrentRecord,
     EveryRecord,
     GroupEpochRecord,
-    MemberRecord,
     MemberState,
     StreamsGroup,
-    TargetRecord,
 )
 from appliance.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -57,9 +54,7 @@ def _removal(
 ) -> EveryEffect:
     """The write that removes a member."""
     records: list[EveryRecord] = [
-        CurrentRecord(group.group_id, member_id, None),
-        TargetRecord(group.group_id, member_id, None),
-        MemberRecord(group.group_id, member_id, None),
+        *group.removed(member_id),
         GroupEpochRecord(
             group.group_id, group.epoch + 1, group.metadata_hash, group.validated_topology_epoch, group.standby_replicas
         ),

@@ -12,13 +12,17 @@ from typing import Any
 from appliance.base.errors import ErrorCode, invariant
 from appliance.base.randomness import Randomness
 from appliance.consumer_groups.config import ConsumerGroupConfig
-from appliance.consumer_groups.context import AnyEffect, World
+from appliance.consumer_groups.context import AnyEffect
+from appliance.consumer_groups.heartbeat import LEAVE_EPOCH
 from appliance.consumer_groups.machine import AllGroupsMachine
+from appliance.consumer_groups.offsets import may_fetch
 from appliance.coordinator.calls import Answer, Call, Write
 from appliance.coordinator.moment import Moment
+from appliance.groups import epoch_admin
 from appliance.groups import offsets as classic_offsets
 from appliance.groups.config import GroupConfig
 from appliance.groups.context import Event, OtherGroup
+from appliance.groups.epoch_context import World
 from appliance.groups.refusals import refusal
 from appliance.streams_groups import describing, leaving, offsets
 from appliance.streams_groups.config import StreamsGroupConfig
@@ -31,7 +35,7 @@ from appliance.streams_groups.context import (
     StreamsSessionOver,
     told,
 )
-from appliance.streams_groups.heartbeat import LEAVE_EPOCH, check, heartbeat
+from appliance.streams_groups.heartbeat import check, heartbeat
 from appliance.streams_groups.records import encode_record
 from appliance.streams_groups.stored import (
     EveryRecord,
@@ -96,7 +100,7 @@ class EveryGroupMachine(AllGroupsMachine):
     ) -> None:
         super().__init__(config, consumer_config, randomness, stored, world)
         self.classic.context.others = _Others(stored)
-        self._streams = StreamsContext(self.classic.context, stored, streams_config, world)
+        self._streams = StreamsContext(self.deadlines, world, streams_config, self.classic.context, stored)
 
     def loaded(self, now: Moment) -> list[AnyEffect]:
         """The stored state is complete: members have one session timeout to be heard."""
@@ -157,7 +161,7 @@ class EveryGroupMachine(AllGroupsMachine):
             case OffsetDeleteRequest():
                 return list(classic_offsets.delete_unused(context.classic, call, request, group.may_read))
             case DeleteGroupsRequest():
-                return describing.delete(context, group, call)
+                return epoch_admin.delete(context.classic, group, call)
         invariant(False, f"{type(request).__name__} is no request to a group")
         return []
 
@@ -190,7 +194,7 @@ class EveryGroupMachine(AllGroupsMachine):
         group = self._streams.find(request.group_id)
         if group is None:
             return super().fetch_offsets(request, require_stable=require_stable)
-        error = offsets.may_fetch(group, request)
+        error = may_fetch(group, request)
         if error is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
         return self.classic.fetch_offsets(request, require_stable=require_stable)
@@ -198,7 +202,7 @@ class EveryGroupMachine(AllGroupsMachine):
     def describe(self, group_id: str) -> describe_groups.DescribedGroup:
         """One classic group and its members."""
         if self._streams.find(group_id) is not None:
-            return describing.describe_as_classic(group_id)
+            return epoch_admin.describe_as_classic(group_id)
         return super().describe(group_id)
 
     def describe_streams_group(self, group_id: str) -> streams_group_describe.DescribedGroup:
@@ -217,7 +221,9 @@ class EveryGroupMachine(AllGroupsMachine):
 
     def list_groups(self, states: list[str], types: list[str]) -> list[ListedGroup]:
         """All groups that pass the filters."""
-        return super().list_groups(states, types) + describing.list_groups(self._streams, states, types)
+        return super().list_groups(states, types) + epoch_admin.list_groups(
+            self._streams.stored.streams_groups.values(), describing.GROUP_TYPE, states, types
+        )
 
     # What happens
 

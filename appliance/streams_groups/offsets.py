@@ -1,4 +1,4 @@
-"""Offsets of a group of Kafka Streams: who may commit, fetch and delete them. The rest is `groups.offsets`.
+"""Offsets of a group of Kafka Streams: who may commit them. The rest is `groups.offsets`.
 
 A member commits under its epoch. One that is behind is told so (STALE_MEMBER_EPOCH), unless the partition was that of a
 task of its own in that epoch already and still is: then nobody else can have committed since (KIP-1251).
@@ -7,22 +7,18 @@ task of its own in that epoch already and still is: then nobody else can have co
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from functools import partial
 
 from appliance.base.errors import ErrorCode
+from appliance.consumer_groups.offsets import MEMBER_EPOCH_SINCE, PartitionCheck, write_in_transaction
 from appliance.coordinator.calls import Call
 from appliance.coordinator.moment import Moment
-from appliance.groups import offsets, transactional_offsets
+from appliance.groups import offsets
 from appliance.groups.refusals import refusal
 from appliance.streams_groups.context import EveryEffect, StreamsContext
 from appliance.streams_groups.stored import StreamsGroup
 from appliance.wire.messages.offset_commit import OffsetCommitRequest
-from appliance.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from appliance.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-
-MEMBER_EPOCH_SINCE = 9
-
-PartitionCheck = Callable[[uuid.UUID, int], ErrorCode]
 
 
 def commit(
@@ -40,15 +36,8 @@ def commit_in_transaction(
     context: StreamsContext, group: StreamsGroup, call: Call, request: TxnOffsetCommitRequest, now: Moment
 ) -> list[EveryEffect]:
     """Decide a TxnOffsetCommit."""
-    member_id = request.member_id
-    error, check = ErrorCode.NONE, None
-    if request.generation_id >= 0 or member_id:
-        error, check = _may_commit(context, group, member_id, request.generation_id, knows_epochs=True)
-    if error is ErrorCode.STALE_MEMBER_EPOCH or check is not None:
-        error = ErrorCode.ILLEGAL_GENERATION
-    if error is not ErrorCode.NONE:
-        return [refusal(call, error)]
-    return list(transactional_offsets.write(context.classic, call, request, now))
+    may = partial(_may_commit, context, group, request.member_id, request.generation_id, knows_epochs=True)
+    return list(write_in_transaction(context.classic, call, request, now, may))
 
 
 def _may_commit(
@@ -80,14 +69,3 @@ def _may_commit(
         return ErrorCode.STALE_MEMBER_EPOCH
 
     return ErrorCode.NONE, check
-
-
-def may_fetch(group: StreamsGroup, request: OffsetFetchRequestGroup) -> ErrorCode:
-    """Whether a member that names itself may see offsets; who does not, may."""
-    if request.member_id is None and request.member_epoch < 0:
-        return ErrorCode.NONE
-    member_id = request.member_id or ""
-    if member_id not in group.members:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    is_current = request.member_epoch == group.current_of(member_id).epoch
-    return ErrorCode.NONE if is_current else ErrorCode.STALE_MEMBER_EPOCH

@@ -1,19 +1,14 @@
-"""Records of groups of Kafka Streams as bytes, in the formats of Kafka's `__consumer_offsets`.
-
-```
-key    int16 kind, then a group id, and for some kinds a member id
-value  int16 version (0), then the value message in that version; no value deletes
-```
-"""
+"""Records of groups of Kafka Streams as bytes, in Kafka's formats (see `groups.record_forms`)."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from appliance.base.errors import invariant
 from appliance.consumer_groups import records as other_records
+from appliance.consumer_groups.stored import AnyRecord
+from appliance.groups.record_forms import Form, Forms, group_form, member_form, target_epoch_form
 from appliance.streams_groups.stored import (
     Assignment,
     Current,
@@ -23,15 +18,13 @@ from appliance.streams_groups.stored import (
     MemberInfo,
     MemberRecord,
     MemberState,
-    StreamsGroupRecord,
     TargetEpochRecord,
     TargetRecord,
     Task,
     Tasks,
     TopologyRecord,
 )
-from appliance.wire.codec import decode, encode
-from appliance.wire.messages.consumer_group_records import GroupKey, MemberKey, TargetAssignmentMetadataValue
+from appliance.wire.messages.consumer_group_records import GroupKey, TargetAssignmentMetadataValue
 from appliance.wire.messages.streams_group_heartbeat import Endpoint, KeyValue, Topology
 from appliance.wire.messages.streams_group_heartbeat import TaskIds as TargetTaskIds
 from appliance.wire.messages.streams_group_records import (
@@ -42,7 +35,6 @@ from appliance.wire.messages.streams_group_records import (
     StreamsGroupTopologyValue,
     TaskIds,
 )
-from appliance.wire.schema import Struct, WireError
 
 GROUP_EPOCH_KIND = 17
 MEMBER_KIND = 19
@@ -53,45 +45,11 @@ TOPOLOGY_KIND = 23
 
 STANDBY_REPLICAS = "num.standby.replicas"
 """The config that a target was made with."""
-_INT16 = struct.Struct(">h")
-_VERSION_0 = _INT16.pack(0)
-
-M = TypeVar("M", bound=Struct)
 
 
 def encode_record(record: EveryRecord) -> tuple[bytes, bytes | None]:
     """Key and value of a record of any group."""
-    match record:
-        case GroupEpochRecord(group_id):
-            return _key(GROUP_EPOCH_KIND, GroupKey(group_id=group_id)), _value(_of_epoch(record))
-        case TopologyRecord(group_id, topology):
-            value = None
-            if topology is not None:
-                value = StreamsGroupTopologyValue(epoch=topology.epoch, subtopologies=topology.subtopologies)
-            return _key(TOPOLOGY_KIND, GroupKey(group_id=group_id)), _value(value)
-        case MemberRecord(group_id, member_id, member):
-            key = _key(MEMBER_KIND, MemberKey(group_id=group_id, member_id=member_id))
-            return key, _value(None if member is None else _of_member(member))
-        case TargetEpochRecord(group_id, epoch, timestamp_ms):
-            metadata = None
-            if epoch is not None:
-                metadata = TargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
-            return _key(TARGET_EPOCH_KIND, GroupKey(group_id=group_id)), _value(metadata)
-        case TargetRecord(group_id, member_id, target):
-            key = _key(TARGET_KIND, MemberKey(group_id=group_id, member_id=member_id))
-            if target is None:
-                return key, None
-            return key, _value(
-                StreamsGroupTargetAssignmentMemberValue(
-                    active_tasks=rows_of(target.active),
-                    standby_tasks=rows_of(target.standby),
-                    warmup_tasks=rows_of(target.warmup),
-                )
-            )
-        case CurrentRecord(group_id, member_id, current):
-            key = _key(CURRENT_KIND, MemberKey(group_id=group_id, member_id=member_id))
-            return key, _value(None if current is None else _of_current(current))
-    return other_records.encode_record(record)
+    return _FORMS.encode(record) if record in _FORMS else other_records.encode_record(cast(AnyRecord, record))
 
 
 def decode_record(key: bytes, value: bytes | None) -> EveryRecord | None:
@@ -100,12 +58,7 @@ def decode_record(key: bytes, value: bytes | None) -> EveryRecord | None:
     Raises:
         WireError: it is of a known kind, but cannot be read.
     """
-    if len(key) < 2:
-        raise WireError(f"a key of {len(key)} bytes")
-    read = _READERS.get(_INT16.unpack_from(key)[0])
-    if read is None:
-        return other_records.decode_record(key, value)
-    return read(memoryview(key)[2:], value)
+    return _FORMS.decode(key, value) or other_records.decode_record(key, value)
 
 
 def rows_of(tasks: Tasks) -> list[TargetTaskIds]:
@@ -125,91 +78,43 @@ def _by_subtopology(tasks: Tasks) -> dict[str, list[int]]:
     return found
 
 
-def _key(kind: int, key: Struct) -> bytes:
-    return _INT16.pack(kind) + encode(key, 0)
-
-
-def _value(value: Struct | None) -> bytes | None:
-    return None if value is None else _VERSION_0 + encode(value, 0)
-
-
-def _read_value(kind: type[M], value: bytes | None) -> M | None:
-    if value is None:
-        return None
-    if value[:2] != _VERSION_0:
-        raise WireError(f"{kind.__name__} of an unknown version")
-    return decode(kind, memoryview(value)[2:], 0)
-
-
-def _of_epoch(record: GroupEpochRecord) -> StreamsGroupMetadataValue | None:
-    if record.epoch is None:
-        return None
+def _of_epoch(
+    epoch: int, metadata_hash: int, validated_topology_epoch: int, standby_replicas: int
+) -> StreamsGroupMetadataValue:
     return StreamsGroupMetadataValue(
-        epoch=record.epoch,
-        metadata_hash=record.metadata_hash,
-        validated_topology_epoch=record.validated_topology_epoch,
-        last_assignment_configs=[KeyValue(key=STANDBY_REPLICAS, value=str(record.standby_replicas))],
+        epoch=epoch,
+        metadata_hash=metadata_hash,
+        validated_topology_epoch=validated_topology_epoch,
+        last_assignment_configs=[KeyValue(key=STANDBY_REPLICAS, value=str(standby_replicas))],
     )
 
 
-def _read_epoch(key: memoryview, value: bytes | None) -> StreamsGroupRecord:
-    group_id = decode(GroupKey, key, 0).group_id
-    read = _read_value(StreamsGroupMetadataValue, value)
-    if read is None:
-        return GroupEpochRecord(group_id, None)
-    configs = {each.key: each.value for each in read.last_assignment_configs or ()}
+def _epoch(value: StreamsGroupMetadataValue) -> tuple[int, int, int, int]:
+    configs = {each.key: each.value for each in value.last_assignment_configs or ()}
     replicas = configs.get(STANDBY_REPLICAS, "")
-    return GroupEpochRecord(
-        group_id, read.epoch, read.metadata_hash, read.validated_topology_epoch,
-        int(replicas) if replicas.isdecimal() else 0,
+    return (
+        value.epoch, value.metadata_hash, value.validated_topology_epoch, int(replicas) if replicas.isdecimal() else 0
     )  # fmt: skip
 
 
-def _read_topology(key: memoryview, value: bytes | None) -> StreamsGroupRecord:
-    group_id = decode(GroupKey, key, 0).group_id
-    read = _read_value(StreamsGroupTopologyValue, value)
-    return TopologyRecord(
-        group_id, None if read is None else Topology(epoch=read.epoch, subtopologies=read.subtopologies)
+def _of_topology(topology: Topology) -> StreamsGroupTopologyValue:
+    return StreamsGroupTopologyValue(epoch=topology.epoch, subtopologies=topology.subtopologies)
+
+
+def _topology(value: StreamsGroupTopologyValue) -> Topology:
+    return Topology(epoch=value.epoch, subtopologies=value.subtopologies)
+
+
+def _of_target(target: Assignment) -> StreamsGroupTargetAssignmentMemberValue:
+    return StreamsGroupTargetAssignmentMemberValue(
+        active_tasks=rows_of(target.active),
+        standby_tasks=rows_of(target.standby),
+        warmup_tasks=rows_of(target.warmup),
     )
 
 
-def _read_member(key: memoryview, value: bytes | None) -> StreamsGroupRecord:
-    names = decode(MemberKey, key, 0)
-    read = _read_value(StreamsGroupMemberMetadataValue, value)
-    return MemberRecord(names.group_id, names.member_id, None if read is None else _member(read))
-
-
-def _read_target_epoch(key: memoryview, value: bytes | None) -> StreamsGroupRecord:
-    group_id = decode(GroupKey, key, 0).group_id
-    read = _read_value(TargetAssignmentMetadataValue, value)
-    if read is None:
-        return TargetEpochRecord(group_id, None)
-    return TargetEpochRecord(group_id, read.assignment_epoch, read.assignment_timestamp)
-
-
-def _read_target(key: memoryview, value: bytes | None) -> StreamsGroupRecord:
-    names = decode(MemberKey, key, 0)
-    read = _read_value(StreamsGroupTargetAssignmentMemberValue, value)
-    target = None
-    if read is not None:
-        target = Assignment(tasks_of(read.active_tasks), tasks_of(read.standby_tasks), tasks_of(read.warmup_tasks))
-    return TargetRecord(names.group_id, names.member_id, target)
-
-
-def _read_current(key: memoryview, value: bytes | None) -> StreamsGroupRecord:
-    names = decode(MemberKey, key, 0)
-    read = _read_value(StreamsGroupCurrentMemberAssignmentValue, value)
-    return CurrentRecord(names.group_id, names.member_id, None if read is None else _current(read))
-
-
-_READERS: Mapping[int, Callable[[memoryview, bytes | None], StreamsGroupRecord]] = {
-    GROUP_EPOCH_KIND: _read_epoch,
-    MEMBER_KIND: _read_member,
-    TARGET_EPOCH_KIND: _read_target_epoch,
-    TARGET_KIND: _read_target,
-    CURRENT_KIND: _read_current,
-    TOPOLOGY_KIND: _read_topology,
-}
+def _target(value: StreamsGroupTargetAssignmentMemberValue) -> Assignment:
+    return Assignment(tasks_of(value.active_tasks), tasks_of(value.standby_tasks), tasks_of(value.warmup_tasks))
 
 
 def _of_member(member: MemberInfo) -> StreamsGroupMemberMetadataValue:
@@ -296,3 +201,13 @@ def _epochs(rows: Iterable[TaskIds], member_epoch: int) -> dict[Task, int]:
         for partition, epoch in zip(row.partitions, given, strict=True):
             epochs[row.subtopology_id, partition] = epoch
     return epochs
+
+
+_FORMS = Forms(
+    Form(GROUP_EPOCH_KIND, GroupEpochRecord, GroupKey, StreamsGroupMetadataValue, _of_epoch, _epoch),
+    member_form(MEMBER_KIND, MemberRecord, StreamsGroupMemberMetadataValue, _of_member, _member),
+    target_epoch_form(TARGET_EPOCH_KIND, TargetEpochRecord, TargetAssignmentMetadataValue),
+    member_form(TARGET_KIND, TargetRecord, StreamsGroupTargetAssignmentMemberValue, _of_target, _target),
+    member_form(CURRENT_KIND, CurrentRecord, StreamsGroupCurrentMemberAssignmentValue, _of_current, _current),
+    group_form(TOPOLOGY_KIND, TopologyRecord, StreamsGroupTopologyValue, _of_topology, _topology),
+)

@@ -7,11 +7,23 @@ its state (standby, warm-up).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import cast, get_args
 
 from appliance.consumer_groups.stored import AnyRecord, StoredAllGroups
+from appliance.groups.epoch_groups import (
+    CurrentRecordOf,
+    EpochGroup,
+    EpochRecordOf,
+    MemberRecordOf,
+    OfGroup,
+    RecordTypes,
+    TargetEpochRecordOf,
+    TargetRecordOf,
+    replay,
+)
 from appliance.wire.messages.streams_group_heartbeat import Topology
 
 Task = tuple[str, int]
@@ -93,77 +105,53 @@ class Current:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupEpochRecord:
+class GroupEpochRecord(EpochRecordOf):
     """A group's epoch and what it was made with; None ends the group."""
 
-    group_id: str
-    epoch: int | None
-    metadata_hash: int = 0
     validated_topology_epoch: int = -1
     standby_replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyRecord:
-    group_id: str
+class TopologyRecord(OfGroup):
     topology: Topology | None
 
 
-@dataclass(frozen=True, slots=True)
-class MemberRecord:
-    group_id: str
-    member_id: str
-    member: MemberInfo | None
+class MemberRecord(MemberRecordOf[MemberInfo]):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TargetEpochRecord:
-    group_id: str
-    epoch: int | None
-    timestamp_ms: int = 0
+class TargetEpochRecord(TargetEpochRecordOf):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TargetRecord:
-    group_id: str
-    member_id: str
-    target: Assignment | None
+class TargetRecord(TargetRecordOf[Assignment]):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentRecord:
-    group_id: str
-    member_id: str
-    current: Current | None
+class CurrentRecord(CurrentRecordOf[Current]):
+    __slots__ = ()
 
 
 StreamsGroupRecord = GroupEpochRecord | TopologyRecord | MemberRecord | TargetEpochRecord | TargetRecord | CurrentRecord
 EveryRecord = AnyRecord | StreamsGroupRecord
 
 
-class StreamsGroup:
+class StreamsGroup(EpochGroup[MemberInfo, Assignment, Current]):
     """One group, as the log has it."""
 
+    RECORDS = RecordTypes(GroupEpochRecord, MemberRecord, TargetEpochRecord, TargetRecord, CurrentRecord)
+    FIRST_EPOCH = 1
+
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 1
-        self.metadata_hash = 0
+        super().__init__(group_id, Current)
         self.validated_topology_epoch = -1
         self.standby_replicas = 0
         self.topology: Topology | None = None
-        self.assignment_epoch = 1
-        self.assignment_timestamp_ms = 0
-        self.members: dict[str, MemberInfo] = {}
-        self.targets: dict[str, Assignment] = {}
-        self.current: dict[str, Current] = {}
         self._active: dict[Task, str] = {}
         """Who has a task or has not said yet that it gave it up."""
         self._copies: dict[Task, dict[str, None]] = {}
         """The same of standby and warm-up tasks, of which a task may have several."""
-
-    def current_of(self, member_id: str) -> Current:
-        """What the member has; nothing for one that is about to come."""
-        return self.current.get(member_id) or Current()
 
     def active_process(self, task: Task) -> str | None:
         """The process in which a task runs."""
@@ -193,10 +181,6 @@ class StreamsGroup:
         return bool(self.members) and topic in self.source_topics
 
     @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    @property
     def is_ready(self) -> bool:
         """Whether the topics were as the topology wants them when the group got its epoch."""
         return self.topology is not None and self.validated_topology_epoch == self.topology.epoch
@@ -204,32 +188,26 @@ class StreamsGroup:
     @property
     def state_name(self) -> str:
         """As it is shown to clients."""
-        if not self.members:
-            return "Empty"
-        if not self.is_ready:
-            return "NotReady"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        if all(self.current_of(member_id).is_reconciled_to(self.assignment_epoch) for member_id in self.members):
-            return "Stable"
-        return "Reconciling"
+        return "NotReady" if self.members and not self.is_ready else super().state_name
 
-    def tombstones(self) -> list[StreamsGroupRecord]:
-        """The records that end the group."""
-        records: list[StreamsGroupRecord] = [CurrentRecord(self.group_id, each, None) for each in self.current]
-        records += [TargetRecord(self.group_id, each, None) for each in self.targets]
-        records.append(TargetEpochRecord(self.group_id, None))
-        records += [MemberRecord(self.group_id, each, None) for each in self.members]
-        records.append(TopologyRecord(self.group_id, None))
-        return [*records, GroupEpochRecord(self.group_id, None)]
+    def is_reconciled(self, member_id: str) -> bool:
+        return self.current_of(member_id).is_reconciled_to(self.assignment_epoch)
+
+    def _other_tombstones(self) -> list[StreamsGroupRecord]:
+        return [TopologyRecord(self.group_id, None)]
 
     # What `replay` does
 
-    def put_member(self, member_id: str, member: MemberInfo | None) -> None:
-        if member is None:
-            self.members.pop(member_id, None)
+    def replay(self, record: OfGroup) -> None:
+        """Take over what does not end the group."""
+        if isinstance(record, TopologyRecord):
+            self.topology = record.topology
         else:
-            self.members[member_id] = member
+            super().replay(record)
+
+    def put_epoch(self, record: GroupEpochRecord) -> None:
+        super().put_epoch(record)
+        self.validated_topology_epoch, self.standby_replicas = record.validated_topology_epoch, record.standby_replicas
 
     def put_current(self, member_id: str, current: Current | None) -> None:
         before = self.current.pop(member_id, None)
@@ -241,7 +219,7 @@ class StreamsGroup:
         self.current[member_id] = current
         for held in (current.assigned, current.pending):
             self._active.update(dict.fromkeys(held.active, member_id))
-            for task in _in_order(held.standby | held.warmup):
+            for task in sorted(held.standby | held.warmup):
                 self._copies.setdefault(task, {})[member_id] = None
 
     def _release(self, member_id: str, held: Assignment) -> None:
@@ -254,22 +232,14 @@ class StreamsGroup:
             if not copies:
                 self._copies.pop(task, None)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, StreamsGroup):
-            return NotImplemented
-        return self._facts() == other._facts()
-
-    __hash__ = None  # type: ignore[assignment]
-
     def _facts(self) -> tuple[object, ...]:
         return (
-            self.group_id, self.epoch, self.metadata_hash, self.validated_topology_epoch, self.standby_replicas,
-            self.topology, self.assignment_epoch, self.members, self.targets, self.current, self._active, self._copies,
+            *super()._facts(), self.validated_topology_epoch, self.standby_replicas, self.topology, self._active,
+            self._copies,
         )  # fmt: skip
 
 
-def _in_order(tasks: Iterable[Task]) -> list[Task]:
-    return sorted(tasks)
+_REPLAYED = frozenset(get_args(StreamsGroupRecord))
 
 
 class StoredEveryGroup(StoredAllGroups):
@@ -281,35 +251,10 @@ class StoredEveryGroup(StoredAllGroups):
 
     def replay(self, record: EveryRecord) -> None:
         """Take over a committed record."""
-        match record:
-            case GroupEpochRecord(group_id, epoch):
-                if epoch is None:
-                    self.streams_groups.pop(group_id, None)
-                    return
-                group = self._streams_group(group_id)
-                group.epoch, group.metadata_hash = epoch, record.metadata_hash
-                group.validated_topology_epoch = record.validated_topology_epoch
-                group.standby_replicas = record.standby_replicas
-            case TopologyRecord(group_id, topology):
-                if topology is not None or group_id in self.streams_groups:
-                    self._streams_group(group_id).topology = topology
-            case MemberRecord(group_id, member_id, member):
-                if member is not None or group_id in self.streams_groups:
-                    self._streams_group(group_id).put_member(member_id, member)
-            case TargetEpochRecord(group_id, epoch, timestamp_ms):
-                if epoch is not None or group_id in self.streams_groups:
-                    group = self._streams_group(group_id)
-                    group.assignment_epoch, group.assignment_timestamp_ms = epoch or 1, timestamp_ms
-            case TargetRecord(group_id, member_id, target):
-                if target is not None:
-                    self._streams_group(group_id).targets[member_id] = target
-                elif group_id in self.streams_groups:
-                    self.streams_groups[group_id].targets.pop(member_id, None)
-            case CurrentRecord(group_id, member_id, current):
-                if current is not None or group_id in self.streams_groups:
-                    self._streams_group(group_id).put_current(member_id, current)
-            case _:
-                super().replay(record)
+        if type(record) in _REPLAYED:
+            replay(self.streams_groups, StreamsGroup, cast(OfGroup, record))
+        else:
+            super().replay(cast(AnyRecord, record))
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self.streams_groups or super().__contains__(group_id)
@@ -324,9 +269,3 @@ class StoredEveryGroup(StoredAllGroups):
         return self.streams_groups == other.streams_groups and super().__eq__(other)
 
     __hash__ = None
-
-    def _streams_group(self, group_id: str) -> StreamsGroup:
-        group = self.streams_groups.get(group_id)
-        if group is None:
-            group = self.streams_groups[group_id] = StreamsGroup(group_id)
-        return group

@@ -11,14 +11,12 @@ from collections.abc import Mapping
 
 from appliance.coordinator.calls import Write
 from appliance.coordinator.moment import Moment
-from appliance.streams_groups.context import RETRY_MS, AssignmentJob, EveryEffect, StreamsContext
+from appliance.groups.epoch_context import RETRY_MS
+from appliance.streams_groups.context import AssignmentJob, EveryEffect, StreamsContext
 from appliance.streams_groups.stored import (
     Assignment,
-    EveryRecord,
     MemberInfo,
     StreamsGroup,
-    TargetEpochRecord,
-    TargetRecord,
 )
 from appliance.streams_groups.topology import Configured, InvalidTopology
 
@@ -40,25 +38,6 @@ def send_to_helper(context: StreamsContext, job: AssignmentJob) -> None:
         context.jobs.append(job)
 
 
-def target_records(group: StreamsGroup, epoch: int, made: Mapping[str, Assignment], now: Moment) -> list[EveryRecord]:
-    """What differs from the target that was there, and the new epoch."""
-    records: list[EveryRecord] = [
-        TargetRecord(group.group_id, member_id, target)
-        for member_id, target in made.items()
-        if group.targets.get(member_id) != target
-    ]
-    return [*records, TargetEpochRecord(group.group_id, epoch, now.wall_ms)]
-
-
-def wait_ms(context: StreamsContext, group: StreamsGroup, now: Moment) -> int:
-    """How long the next target has to wait."""
-    passed_ms = now.wall_ms - group.assignment_timestamp_ms
-    if passed_ms < 0:
-        # The host's clock was set back, or the last coordinator's ran ahead.
-        return 0
-    return max(0, context.config.assignment_interval_of(context.entries(group.group_id)) - passed_ms)
-
-
 def assign_due(context: StreamsContext, group_id: str, now: Moment) -> list[EveryEffect]:
     """The time for another target has come, or a helper thread has made it; nobody needs to ask for it."""
     group = context.find(group_id)
@@ -68,7 +47,7 @@ def assign_due(context: StreamsContext, group_id: str, now: Moment) -> list[Ever
     memory.waits_for_members = False
     if group.is_empty or group.topology is None or group.epoch <= group.assignment_epoch:
         return []
-    delay_ms = wait_ms(context, group, now)
+    delay_ms = context.wait_ms(group, now)
     if delay_ms:
         context.assign_in(group_id, now, delay_ms)
         return []
@@ -88,7 +67,7 @@ def assign_due(context: StreamsContext, group_id: str, now: Moment) -> list[Ever
             return []
         made = memory.made
     context.assign_in(group_id, now, RETRY_MS)
-    return [Write(group_id, tuple(target_records(group, group.epoch, made, now)), only_alone=True)]
+    return [Write(group_id, tuple(group.target_records(group.epoch, made, now.wall_ms)), only_alone=True)]
 
 
 def job_done(context: StreamsContext, job: AssignmentJob, result: object, now: Moment) -> None:
