@@ -1,7 +1,4 @@
-"""A broker: one event loop with everything that hangs on it, from the listener to the logs.
-
-`run_broker` is a plain blocking function. It runs in a process of its own, in a Ray actor, or on a thread in a test.
-"""
+"""A broker: one event loop with everything that hangs on it, from the listener to the logs."""
 
 from __future__ import annotations
 
@@ -9,17 +6,13 @@ import asyncio
 import gc
 import logging
 import sys
-import threading
 import uuid
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from appliance.base.clock import Clock, SystemClock
 from appliance.base.config import BrokerConfig
-from appliance.base.disk import Disk, SystemDisk
 from appliance.base.errors import ErrorCode, UserError
-from appliance.base.object_store import ObjectNotFound, ObjectStore, StoreUnavailable
 from appliance.base.processes import BrokerSettings, ProcessHandle
 from appliance.base.randomness import Randomness, SystemRandomness
 from appliance.broker_actors.access_settings import access_control_of, warn_of_locked_doors
@@ -27,7 +20,6 @@ from appliance.broker_actors.broker_listeners import BrokerListeners
 from appliance.broker_actors.broker_metrics import LoopLag, numbers_of
 from appliance.broker_actors.connection_settings import ConnectionSettings
 from appliance.broker_actors.controller_channel import BrokerIdentity, ControllerChannel
-from appliance.broker_actors.event_loop import new_event_loop
 from appliance.broker_actors.group_backup import GroupBackup
 from appliance.broker_actors.group_host import GroupCoordinatorHost
 from appliance.broker_actors.internal_topics import InternalTopics
@@ -44,12 +36,9 @@ from appliance.broker_actors.share_host import ShareHost
 from appliance.broker_actors.telemetry_settings import client_telemetry
 from appliance.broker_actors.transaction_host import TransactionCoordinatorHost
 from appliance.controller.image import MetadataImage
-from appliance.controller.log_reader import CLUSTER_ID
 from appliance.controller.records import LogState
-from appliance.log.checkpoints import META_PROPERTIES_FILE, read_properties
-from appliance.log.directory_identity import DirectoryLock, Shutdown
+from appliance.log.directory_identity import Shutdown
 from appliance.log.log_manager import LogManager
-from appliance.log.open_files import open_segments_max
 from appliance.server.authorization.table import RULES, guarded
 from appliance.server.background import LoopBackground
 from appliance.server.broker_api import broker_handlers
@@ -62,15 +51,12 @@ from appliance.server.timers import LoopTimers
 from appliance.tiering.body import BodyStore
 from appliance.tiering.fetcher import RemoteLogReader
 from appliance.tiering.manager import TieringManager
-from appliance.tiering.stores import open_store
 
 if TYPE_CHECKING:
     from appliance.metrics.exporter import Exporter
 
 _log = logging.getLogger(__name__)
 
-CLUSTER_ID_WAIT_S = 60.0
-CLUSTER_ID_POLL_S = 0.05
 CONTROLLED_SHUTDOWN_MS = 3_000
 """How long the controller may take to let this broker go, and replicas to catch up that are to take over."""
 REQUEST_THREADS = 4
@@ -457,20 +443,6 @@ class Broker:
         self.logs.close(watermarks, broker_epoch=epoch, clean=clean, working=self._handle.working)
 
 
-def config_of(settings: BrokerSettings) -> BrokerConfig:
-    """The configuration of this broker; what it was told otherwise stands in it too, for those who ask for it.
-
-    Raises:
-        UserError: a key that does not exist, or a value that its key does not take.
-    """
-    told = {
-        "node.id": str(settings.broker_id),
-        "log.dirs": ",".join(map(str, settings.log_dirs or [settings.data_dir])),
-        "object.store.url": settings.object_store,
-    }
-    return BrokerConfig({**settings.properties, **told})
-
-
 def limits_of(config: BrokerConfig) -> Limits:
     """The limits of a broker's listeners."""
     return Limits(
@@ -483,86 +455,3 @@ def limits_of(config: BrokerConfig) -> Limits:
         large_send_buffer_bytes=config.get("socket.send.buffer.large.bytes"),
         accept_backlog=config.get("socket.listen.backlog.size"),
     )
-
-
-def run_broker(settings: BrokerSettings, handle: ProcessHandle) -> None:
-    """Serve until `handle.stopping` is set. Blocks.
-
-    Raises:
-        UserError: port or data directory cannot be used (exit code 3), or the controllers refuse this broker.
-    """
-    config = config_of(settings)
-    store = open_store(settings.object_store, config)
-    disk, clock = SystemDisk(), SystemClock()
-    directories = settings.log_dirs or [settings.data_dir]
-    cluster_id = _known_cluster_id(disk, directories) or _cluster_id(store, handle)
-    if cluster_id is None:
-        return
-    # Whoever knows the epoch of an earlier process, which is noted there, must hold its lock.
-    home = _home_of(settings.data_dir) if settings.data_dir not in directories else None
-    logs = LogManager(
-        directories,
-        broker_id=settings.broker_id,
-        cluster_id=cluster_id,
-        clock=clock,
-        disk=disk,
-        min_free_bytes=config.get("log.dir.min.free.bytes"),
-        max_open_segments=open_segments_max(),
-        producer_id_expiration_ms=config.get("producer.id.expiration.ms"),
-        producers_max=config.get("producer.ids.per.partition.max"),
-        recovery_threads=config.get("num.recovery.threads.per.data.dir"),
-        writeback_bytes=config.get("log.writeback.bytes"),
-    )
-    loop = new_event_loop()
-    broker = Broker(settings, config, loop, logs, store, handle, clock=clock)
-
-    def stop_when_told() -> None:
-        handle.stopping.wait()
-        broker.background.post(broker.stop)
-
-    try:
-        broker.start()
-        threading.Thread(target=stop_when_told, name="stop", daemon=True).start()
-        loop.run_forever()
-    finally:
-        broker.close()
-        loop.close()
-        if home is not None:
-            home.release()
-    if broker.failure is not None:
-        raise broker.failure
-
-
-def _known_cluster_id(disk: Disk, directories: Sequence[Path]) -> str | None:
-    """The cluster that the directories belong to; None at their first start."""
-    for directory in directories:
-        try:
-            stored = read_properties(disk, directory / META_PROPERTIES_FILE)
-        except OSError:
-            # The others may be usable; if none is, `LogManager` says so.
-            continue
-        if stored is not None and "cluster.id" in stored:
-            return stored["cluster.id"]
-    return None
-
-
-def _home_of(data_dir: Path) -> DirectoryLock:
-    """Hold the broker's own folder, when its logs lie elsewhere."""
-    try:
-        return DirectoryLock(data_dir)
-    except OSError as error:
-        raise UserError(f"cannot use the data folder {data_dir}: {error.strerror}", exit_code=3) from error
-
-
-def _cluster_id(store: ObjectStore, handle: ProcessHandle) -> str | None:
-    """At a broker's very first start: the id that the first controller put into the store. None when told to stop."""
-    waited_s = 0.0
-    while waited_s < CLUSTER_ID_WAIT_S:
-        try:
-            return bytes(store.get(CLUSTER_ID).data).decode("ascii").strip()
-        except (ObjectNotFound, StoreUnavailable):
-            pass
-        if handle.stopping.wait(CLUSTER_ID_POLL_S):
-            return None
-        waited_s += CLUSTER_ID_POLL_S
-    raise UserError(f"no controller has begun a cluster in {store.url} within {CLUSTER_ID_WAIT_S:.0f} s")

@@ -31,7 +31,7 @@ from appliance.partition.purgatory import AckPurgatory, Waiter
 from appliance.partition.recompression import AS_PRODUCED
 from appliance.partition.replica_sessions import Followed
 from appliance.records.batch import LENGTH_END, BatchHeader, set_log_append_time
-from appliance.server.handlers.produce import INTERNAL_TOPICS
+from appliance.server.metadata_view import INTERNAL_TOPICS
 
 _log = logging.getLogger(__name__)
 

@@ -113,7 +113,7 @@ class Targets:
     """The functions that processes run. Tests put others in."""
 
     controller: str = "appliance.broker_actors.controller:run_controller"
-    broker: str = "appliance.broker_actors.broker:run_broker"
+    broker: str = "appliance.broker_actors.broker_process:run_broker"
     services: Mapping[str, str] | None = None
     """By name; None: the installed entry points of the group `appliance.services`."""
 

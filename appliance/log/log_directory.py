@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
@@ -31,17 +30,8 @@ from appliance.base.config import TopicConfig
 from appliance.base.disk import Disk
 from appliance.base.ids import TopicPartition
 from appliance.base.randomness import Randomness, random_uuid
-from appliance.log.checkpoints import (
-    CLEANER_FILE,
-    HIGH_WATERMARK_FILE,
-    LOG_START_FILE,
-    PARTITION_METADATA_FILE,
-    RECOVERY_POINT_FILE,
-    CorruptCheckpoint,
-    read_offsets,
-    read_partition_metadata,
-    write_offsets,
-)
+from appliance.log.checkpoints import PARTITION_METADATA_FILE, CorruptCheckpoint, read_partition_metadata
+from appliance.log.directory_checkpoints import CheckpointedDirectory
 from appliance.log.directory_identity import (
     DirectoryLock,
     Shutdown,
@@ -81,7 +71,7 @@ def parse_folder_name(name: str) -> TopicPartition | None:
     return TopicPartition(match["topic"], int(match["partition"])) if match else None
 
 
-class LogDirectory:
+class LogDirectory(CheckpointedDirectory):
     """Begins unusable. `open` looks who it is, `begin_use` takes it into service; then it opens and makes logs."""
 
     def __init__(
@@ -99,7 +89,7 @@ class LogDirectory:
         producer_id_expiration_ms: int,
         producers_max: int,
     ) -> None:
-        self.path = path
+        super().__init__(path, disk)
         self.directory_id: uuid.UUID | None = None
         """None while it is new, and when it could never be read."""
         self.known: dict[uuid.UUID, str] = {}
@@ -112,38 +102,17 @@ class LogDirectory:
         self.total_bytes = -1
         self.free_bytes = -1
         """Of the file system, at the last look; -1 before it."""
-        self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.futures: dict[TopicPartition, PartitionLog] = {}
-        """Logs on their way to here."""
-        self.high_watermarks: dict[TopicPartition, int] = {}
-        """As of the last checkpoint before the start."""
-        self.unopened: set[TopicPartition] = set()
-        """Logs that lie here and are left alone: what the checkpoints say of them is kept."""
         self.coming = 0
         """Logs that are being made here."""
         self._broker_id = broker_id
         self._cluster_id = cluster_id
         self._clock = clock
-        self.disk = self._disk = disk
         self._randomness = randomness
         self._files = files
         self._reaper = reaper
         self._min_free_bytes = min_free_bytes
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producers_max = producers_max
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._cleaned: dict[TopicPartition, int] = {}
-        """How far logs have been compacted, as the file says."""
-        self._points_lock = threading.Lock()
-        self._cleaned_lock = threading.Lock()
-        self._stored_keys: set[TopicPartition] = set()
-        """The logs of which the checkpoints may say something."""
-        self._starts_lock = threading.Lock()
-        self._starts_taken = 0
-        self._starts_written = 0
-        self._written: dict[str, dict[TopicPartition, int]] = {}
-        """What the checkpoint files say, as far as this process has written them."""
         self._lock: DirectoryLock | None = None
 
     def __repr__(self) -> str:
@@ -171,8 +140,8 @@ class LogDirectory:
             UserError: exit code 3: it is locked, or belongs to another broker or cluster.
         """
         self._lock = lock(self.path)
-        self.directory_id = read_identity(self._disk, self.path, self._cluster_id, self._broker_id)
-        self.known = read_known_directories(self._disk, self.path)
+        self.directory_id = read_identity(self.disk, self.path, self._cluster_id, self._broker_id)
+        self.known = read_known_directories(self.disk, self.path)
 
     def begin_use(self, boot_id: str) -> None:
         """Take it into service: a new one gets an id, the mark of a clean end goes, checkpoints are read.
@@ -182,7 +151,7 @@ class LogDirectory:
         Raises:
             OSError: it cannot be used.
         """
-        disk = self._disk
+        disk = self.disk
         if self.directory_id is None:
             self.directory_id = take_identity(disk, self.path, self._cluster_id, self._broker_id, self._randomness)
         else:
@@ -192,11 +161,7 @@ class LogDirectory:
         if self.last_shutdown in (Shutdown.CLEAN, Shutdown.SAME_BOOT):
             self._note_boot()
         disk.fsync_directory(self.path)
-        self._recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
-        self._stored_keys = set(self._recovery_points)
-        self._log_starts = self._read_checkpoint(LOG_START_FILE)
-        self._cleaned = self._read_checkpoint(CLEANER_FILE)
-        self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
+        self._read_checkpoints()
         self._look_at_space()
 
     def loaded(self) -> None:
@@ -209,24 +174,17 @@ class LogDirectory:
 
     def _note_boot(self) -> None:
         try:
-            note_boot(self._disk, self.path, self._boot_id)
+            note_boot(self.disk, self.path, self._boot_id)
         except OSError as error:
             # A full disk can be read from. What stands there is an older boot, after which more is checked.
             if error.errno not in SPACE_ERRORS:
                 raise
             self.state, self.reason = DirectoryState.FULL, f"noting the boot in {self.path}: {error.strerror}"
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self._disk, self.path / name)
-        except CorruptCheckpoint as error:
-            logger.warning("%s; without it, more is checked", error)
-            return {}
-
     def remember(self, known: Mapping[uuid.UUID, str]) -> None:
         """Note the broker's directories, if they are others than the list names. Raises OSError."""
         if self.known != known:
-            write_known_directories(self._disk, self.path, known)
+            write_known_directories(self.disk, self.path, known)
             self.known = dict(known)
 
     def release(self) -> None:
@@ -269,14 +227,14 @@ class LogDirectory:
         return None
 
     def _look_at_space(self) -> None:
-        self.total_bytes = self._disk.total_bytes(self.path)
-        self.free_bytes = self._disk.free_bytes(self.path)
+        self.total_bytes = self.disk.total_bytes(self.path)
+        self.free_bytes = self.disk.free_bytes(self.path)
 
     # Logs
 
     def find(self) -> Iterator[TopicPartition]:
         """The partitions of which a log lies here; deleted ones are noted as what has to go. Raises OSError."""
-        for name in self._disk.listdir(self.path):
+        for name in self.disk.listdir(self.path):
             if name.endswith(DELETE_SUFFIX):
                 self._reaper.condemn(self.path / name, self._clock.now_ms())
                 continue
@@ -288,7 +246,7 @@ class LogDirectory:
         """Whose log lies here; None if that is none of a log's folders. Raises OSError."""
         name = str(topic_partition)
         try:
-            topic_id = read_partition_metadata(self._disk, f"{self.path}/{name}/{PARTITION_METADATA_FILE}")
+            topic_id = read_partition_metadata(self.disk, f"{self.path}/{name}/{PARTITION_METADATA_FILE}")
         except (CorruptCheckpoint, NotADirectoryError) as error:
             logger.error("%s is passed over: %s", name, error)
             return None
@@ -298,7 +256,7 @@ class LogDirectory:
 
     def holds(self, topic_partition: TopicPartition) -> bool:
         """Whether there is a folder for it. Raises OSError."""
-        return topic_partition in self.logs or self._disk.exists(self.path / str(topic_partition))
+        return topic_partition in self.logs or self.disk.exists(self.path / str(topic_partition))
 
     def open_log(
         self,
@@ -313,26 +271,48 @@ class LogDirectory:
 
         `is_there`: its partition.metadata was just read, and names this topic id.
         """
+        log = self._log_in(
+            str(topic_partition),
+            topic_partition,
+            topic_id,
+            config,
+            self._files,
+            clean=is_new or self.last_shutdown is Shutdown.CLEAN,
+            stored_topic_id=topic_id if is_there else None,
+        )
+        self.logs[topic_partition] = log
+        return log
+
+    def _log_in(
+        self,
+        name: str,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID,
+        config: TopicConfig,
+        files: OpenFiles,
+        *,
+        clean: bool = False,
+        stored_topic_id: uuid.UUID | None = None,
+    ) -> PartitionLog:
         log = PartitionLog(
-            self.path / str(topic_partition),
+            self.path / name,
             topic_partition,
             topic_id,
             config,
             self._clock,
-            self._disk,
+            self.disk,
             recovery_point=self._recovery_points.get(topic_partition, 0),
             log_start_offset=self._log_starts.get(topic_partition, 0),
             cleaned_offset=self._cleaned.get(topic_partition, -1),
-            clean=is_new or self.last_shutdown is Shutdown.CLEAN,
-            files=self._files,
+            clean=clean,
+            files=files,
             reaper=self._reaper,
             randomness=self._randomness,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
             producers_max=self._producers_max,
-            stored_topic_id=topic_id if is_there else None,
+            stored_topic_id=stored_topic_id,
         )
         log.before_cut = self._store_recovery_points
-        self.logs[topic_partition] = log
         return log
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> PartitionLog:
@@ -342,9 +322,9 @@ class LogDirectory:
             OSError: the disk refuses.
         """
         folder = self.path / str(topic_partition)
-        if self._disk.exists(folder):
+        if self.disk.exists(folder):
             try:
-                stored_id = read_partition_metadata(self._disk, folder / PARTITION_METADATA_FILE)
+                stored_id = read_partition_metadata(self.disk, folder / PARTITION_METADATA_FILE)
             except CorruptCheckpoint as error:
                 logger.error("%s; the log is begun anew", error)
                 stored_id = None
@@ -381,23 +361,7 @@ class LogDirectory:
 
         A helper thread fills it: its files are counted for themselves, so that nobody else closes them.
         """
-        future = PartitionLog(
-            self.path / name,
-            topic_partition,
-            topic_id,
-            config,
-            self._clock,
-            self._disk,
-            recovery_point=self._recovery_points.get(topic_partition, 0),
-            log_start_offset=self._log_starts.get(topic_partition, 0),
-            cleaned_offset=self._cleaned.get(topic_partition, -1),
-            files=OpenFiles(self._disk),
-            reaper=self._reaper,
-            randomness=self._randomness,
-            producer_id_expiration_ms=self._producer_id_expiration_ms,
-            producers_max=self._producers_max,
-        )
-        future.before_cut = self._store_recovery_points
+        future = self._log_in(name, topic_partition, topic_id, config, OpenFiles(self.disk))
         self.futures[topic_partition] = future
         return future
 
@@ -414,111 +378,24 @@ class LogDirectory:
     def put_away(self, name: str) -> None:
         """Let the folder of a future log go. Raises OSError."""
         target = self.path / (name.removesuffix("-future") + DELETE_SUFFIX)
-        self._disk.rename(self.path / name, target)
-        self._disk.fsync_directory(self.path)
+        self.disk.rename(self.path / name, target)
+        self.disk.fsync_directory(self.path)
         self._reaper.condemn(target, self._clock.now_ms())
-
-    def forget_checkpoints_of(self, topic_partition: TopicPartition) -> None:
-        """What an older log of that name left in the checkpoints means nothing, also after a crash. Raises OSError."""
-        self._forget_checkpoints(topic_partition)
-        if topic_partition in self._stored_keys:
-            self.store_checkpoints()
-
-    def store_checkpoints(self) -> None:
-        """Make durable what the checkpoints say, but for high watermarks. Blocks; any thread. Raises OSError."""
-        self._store_recovery_points()
-        self.checkpoint_log_starts()()
-        self._store_cleaned()
-
-    def _with_futures(self) -> dict[TopicPartition, PartitionLog]:
-        """A copy: a helper thread may be adding one."""
-        return {**self.futures, **self.logs}
 
     def rename_away(self, topic_partition: TopicPartition, delay_ms: int) -> None:
         """Let a folder be nobody's at once, and go later. Raises OSError."""
         tail = f".{random_uuid(self._randomness).hex}{DELETE_SUFFIX}"
         target = self.path / (str(topic_partition)[: _FOLDER_NAME_MAX_BYTES - len(tail)] + tail)
-        self._disk.rename(self.path / str(topic_partition), target)
-        self._disk.fsync_directory(self.path)
+        self.disk.rename(self.path / str(topic_partition), target)
+        self.disk.fsync_directory(self.path)
         self._reaper.condemn(target, self._clock.now_ms() + delay_ms)
 
-    def _forget_checkpoints(self, topic_partition: TopicPartition) -> None:
-        for checkpoint in (self._recovery_points, self._log_starts, self._cleaned, self.high_watermarks):
-            checkpoint.pop(topic_partition, None)
-
-    # Checkpoints
-
-    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """What the checkpoint files should say now, of the logs that lie here; the result may be called in a helper
-        thread, one at a time. It raises OSError.
-        """
-        watermarks = self._kept(self.high_watermarks)
-        watermarks.update((key, high_watermarks[key]) for key in self._with_futures() if key in high_watermarks)
-        write_starts = self.checkpoint_log_starts()
-
-        def write() -> None:
-            self._store_recovery_points()
-            write_starts()
-            self._store_cleaned()
-            self._write(HIGH_WATERMARK_FILE, watermarks)
-
-        return write
-
-    def _store_cleaned(self) -> None:
-        with self._cleaned_lock:
-            cleaned = self._kept(self._cleaned)
-            logs = self._with_futures()
-            cleaned.update((key, log.cleaned_offset) for key, log in logs.items() if log.cleaned_offset >= 0)
-            if cleaned != self._cleaned:
-                write_offsets(self._disk, self.path / CLEANER_FILE, cleaned)
-                self._cleaned = cleaned
-
-    def _store_recovery_points(self) -> None:
-        # Under the lock, and as they are now: a point that a cut has lowered must not be written over by an older one.
-        with self._points_lock:
-            logs = self._with_futures()
-            points = self._kept(self._recovery_points)
-            points.update((key, log.recovery_point) for key, log in logs.items())
-            self._write(RECOVERY_POINT_FILE, points)
-            self._stored_keys = set(points)
-            for key, log in logs.items():
-                log.recovery_point_stored(points[key])
-
-    def checkpoint_log_starts(self) -> Callable[[], None]:
-        """The same for the log starts alone; the result may be called beside other checkpoints, in any order.
-
-        What has been deleted by DeleteRecords must not come back: it is answered when this is done.
-        """
-        starts = self._kept(self._log_starts)
-        starts.update(
-            (key, log.log_start_offset)
-            for key, log in self._with_futures().items()
-            if log.log_start_offset > (0 if log.config.remote_storage_enable else log.segments[0].base_offset)
-        )
-        self._starts_taken = taken = self._starts_taken + 1
-
-        def write() -> None:
-            with self._starts_lock:
-                if taken > self._starts_written:
-                    self._write(LOG_START_FILE, starts)
-                    self._starts_written = taken
-
-        return write
-
-    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        """Store a checkpoint, unless the file says so already: thousands of idle logs need no write. Raises OSError."""
-        if self._written.get(name) != offsets:
-            self._written.pop(name, None)
-            write_offsets(self._disk, self.path / name, offsets)
-            self._written[name] = offsets
-
-    def _kept(self, checkpoint: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {key: checkpoint[key] for key in self.unopened if key in checkpoint}
+    # The end
 
     @property
     def _closes_together(self) -> bool:
         """Whether one flush of the file system does for all logs: each of them would need several."""
-        return self._disk.can_sync_all and len(self.logs) >= CLOSED_TOGETHER_MIN
+        return self.disk.can_sync_all and len(self.logs) >= CLOSED_TOGETHER_MIN
 
     def close_log(self, log: PartitionLog, clean: bool) -> bool:
         """Close one log; whether everything in it is durable. Blocks; any thread may do it."""
@@ -535,9 +412,9 @@ class LogDirectory:
             return
         try:
             if self._closes_together:
-                self._disk.sync_all(self.path)
+                self.disk.sync_all(self.path)
             self.checkpoint(high_watermarks)()
             if flushed:
-                mark_clean(self._disk, self.path, broker_epoch)
+                mark_clean(self.disk, self.path, broker_epoch)
         except OSError as error:
             logger.error("%s: no clean end: %s", self.path, error)

@@ -26,16 +26,12 @@ from appliance.log.log_directory import DirectoryState, LogDirectory, parse_fold
 from appliance.log.open_files import OPEN_SEGMENTS_MAX, OpenFiles, Reaper
 from appliance.log.partition_log import PRODUCER_ID_EXPIRATION_MS, PartitionLog
 from appliance.log.producer_state import PRODUCERS_MAX
+from appliance.log.progress import Progress
 from appliance.log.side_by_side import for_each
 
 __all__ = ["DirectoryLock", "DirectoryState", "LogManager", "Shutdown", "parse_folder_name"]
 
 logger = logging.getLogger(__name__)
-
-PROGRESS_INTERVAL_MS = 5_000
-"""How often a long start or end tells how far it is."""
-WORKING_INTERVAL_MS = 1_000
-"""How often a long end tells whoever waits for it that it gets on."""
 
 
 class LogManager:
@@ -231,7 +227,7 @@ class LogManager:
             holder = self._holder(topic_partition, holders, config_of, topic_id_of)
             if holder is not None:
                 groups[holder.path].append((holder, topic_partition))
-        progress = _Progress("opened", sum(map(len, groups.values())), self._clock)
+        progress = Progress("opened", sum(map(len, groups.values())), self._clock)
 
         def open_one(item: tuple[LogDirectory, TopicPartition]) -> None:
             directory, topic_partition = item
@@ -452,7 +448,7 @@ class LogManager:
 
         `working` is called now and then, by any thread, while this goes on.
         """
-        progress = _Progress("closed", len(self.logs), self._clock, working)
+        progress = Progress("closed", len(self.logs), self._clock, working)
         working()
         unflushed: set[Path] = set()
 
@@ -483,35 +479,3 @@ class LogManager:
     def check_space(self) -> list[LogWriteFailed]:
         """Look how much is free in each directory. Blocks. Returns failures, for `write_failed` on the loop."""
         return [failed for directory in self.directories if (failed := directory.check_space()) is not None]
-
-
-class _Progress:
-    """Tells now and then how far a long work is. Any thread may call it."""
-
-    def __init__(self, done: str, total: int, clock: Clock, working: Callable[[], None] = lambda: None) -> None:
-        self._done = done
-        self._total = total
-        self._clock = clock
-        self._count = 0
-        self._working = working
-        self._started_ms = self._told_ms = self._worked_ms = clock.monotonic_ms()
-        self._lock = threading.Lock()
-
-    def one_more(self) -> None:
-        with self._lock:
-            self._count += 1
-            now_ms = self._clock.monotonic_ms()
-            works = now_ms - self._worked_ms >= WORKING_INTERVAL_MS
-            tells = now_ms - self._told_ms >= PROGRESS_INTERVAL_MS
-            if works:
-                self._worked_ms = now_ms
-            if tells:
-                self._told_ms = now_ms
-        if works:
-            self._working()
-        if tells:
-            logger.info("%s %s of %s logs", self._done, f"{self._count:,}", f"{self._total:,}")
-
-    def tell_end(self) -> None:
-        seconds = (self._clock.monotonic_ms() - self._started_ms) / 1_000
-        logger.info("%s %s logs in %.1f s", self._done, f"{self._total:,}", seconds)

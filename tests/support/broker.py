@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.base.processes import BrokerSettings, ControllerSettings, ProcessHandle
-from appliance.broker_actors.broker import run_broker
+from appliance.broker_actors.broker_process import run_broker
 from appliance.broker_actors.controller import run_controller
 from tests.support.ports import free_port
 

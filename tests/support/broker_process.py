@@ -98,7 +98,7 @@ def serve(kind: str, settings: dict[str, Any]) -> None:
 
         run_controller(ControllerSettings(**settings), handle)
     else:
-        from appliance.broker_actors.broker import run_broker
+        from appliance.broker_actors.broker_process import run_broker
 
         settings["data_dir"] = Path(settings["data_dir"])
         settings["log_dirs"] = [Path(folder) for folder in settings.get("log_dirs", ())]

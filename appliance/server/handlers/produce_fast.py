@@ -30,7 +30,6 @@ from appliance.server.access import short_way_is_open
 from appliance.server.connection import Connection, LateAnswer
 from appliance.server.context import Broker, Topic
 from appliance.server.dispatcher import RawHandler
-from appliance.server.handlers.produce import wait_for_commit
 from appliance.server.handlers.produce_commit import CommitWaits
 from appliance.server.handlers.produce_many import (
     BODY_AT,
@@ -40,6 +39,7 @@ from appliance.server.handlers.produce_many import (
     many_produce,
     parse_head,
 )
+from appliance.server.handlers.produce_results import wait_for_commit
 from appliance.server.requests import Pending
 
 _unpack_index_and_size = struct.Struct(">ii").unpack_from

@@ -2,7 +2,7 @@
 
 One walk over the frame finds all batches and checks them; only then is anything appended, so that a request in which
 one thing is not ordinary takes the long way of `produce` as a whole. The answer is packed straight into bytes; where
-a partition fails or has to wait for the high watermark, `produce` puts it into words.
+a partition fails or has to wait for the high watermark, `produce_results` puts it into words.
 
 ```
  0  i32 size, i16 api_key, i16 api_version, i32 correlation_id
@@ -31,7 +31,7 @@ from appliance.server.access import short_way_is_open
 from appliance.server.connection import Connection, LateAnswer
 from appliance.server.context import Broker, Partition, Topic
 from appliance.server.dispatcher import RawHandler
-from appliance.server.handlers.produce import PartitionResult, answer_written
+from appliance.server.handlers.produce_results import PartitionResult, answer_written
 from appliance.server.requests import Pending
 from appliance.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from appliance.wire.varint import encode_unsigned_varint

@@ -16,7 +16,7 @@ from appliance.server.context import Broker
 from appliance.server.handlers.transaction_calls import Guard, Place, transactions_of
 
 if TYPE_CHECKING:
-    from appliance.server.handlers.produce import PartitionResult
+    from appliance.server.handlers.produce_results import PartitionResult
 
 VERIFICATION = "transaction.partition.verification.enable"
 ADDS_ITSELF_SINCE = 12

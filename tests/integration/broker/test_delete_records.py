@@ -10,7 +10,7 @@ import pytest
 
 from appliance.base.errors import ErrorCode
 from appliance.base.processes import BrokerSettings, ControllerSettings
-from appliance.broker_actors import broker as broker_module
+from appliance.broker_actors import broker_process
 from appliance.client.connection import Connection
 from appliance.log.checkpoints import LOG_START_FILE
 from appliance.tiering.directory import DirectoryStore
@@ -172,7 +172,7 @@ def test_an_answer_says_that_the_disk_refused(
     def refuse(*arguments: object) -> None:
         raise OSError("no")
 
-    monkeypatch.setattr("appliance.log.log_directory.write_offsets", refuse)
+    monkeypatch.setattr("appliance.log.directory_checkpoints.write_offsets", refuse)
     assert delete(connection, (topic.name, 0, 7)) == [(topic.name, 0, -1, ErrorCode.KAFKA_STORAGE_ERROR)]
     monkeypatch.undo()
     assert delete(connection, (topic.name, 0, 7)) == [(topic.name, 0, 7, 0)]
@@ -213,7 +213,7 @@ def leading(connections: dict[int, Connection], topic: CreatableTopicResult) -> 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultStore:
     faulty = FaultStore(DirectoryStore(tmp_path / "object-store"))
-    monkeypatch.setattr(broker_module, "open_store", lambda url, config: faulty)
+    monkeypatch.setattr(broker_process, "open_store", lambda url, config: faulty)
     return faulty
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from appliance.base.errors import UserError
 from appliance.base.processes import ProcessHandle
-from appliance.broker_actors.broker import Broker, run_broker
+from appliance.broker_actors.broker import Broker
+from appliance.broker_actors.broker_process import run_broker
 from appliance.client.connection import Connection
 from appliance.records.batch import parse_header
 from appliance.records.builder import build_batch

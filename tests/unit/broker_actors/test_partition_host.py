@@ -31,7 +31,7 @@ from appliance.log.log_manager import LogManager
 from appliance.partition.replica_sessions import ReplicaSession
 from appliance.records.batch import parse_header
 from appliance.records.builder import build_batch
-from appliance.server.handlers.produce import PartitionResult
+from appliance.server.handlers.produce_results import PartitionResult
 from appliance.wire.messages.produce import PartitionProduceResponse
 from tests.support.hand_loop import HandBackground, HandClock
 
