@@ -13,7 +13,6 @@ Cells that were not run keep their rows in docs/benchmarks.md.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import statistics
@@ -32,8 +31,7 @@ from confluent_kafka import Producer
 from appliance.client.connection import CallTimedOut, Connection, ConnectionLost
 from appliance.wire.messages.create_topics import CreatableTopicResult
 from appliance.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.benchmarks.report import with_section
-from tests.benchmarks.run import DOCUMENT, output_of, say
+from tests.benchmarks.run import give, output_of, parsed, parser_of, say
 from tests.benchmarks.three_nodes import FAST_SESSIONS, HOST, ApplianceNodes, KafkaNodes, ThreeNodes
 from tests.support.repo import REPO
 from tests.support.requests import batch_of, produce
@@ -275,15 +273,12 @@ def section(kept: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="make bench-failover", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = parser_of("bench-failover", __doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_KILLS} kills, once")
     parser.add_argument("--kills", type=int, default=0, help=f"of each round ({KILLS}; of Apache Kafka {KAFKA_KILLS})")
     parser.add_argument("--rounds", type=int, default=0, help=f"each with a cluster of its own ({ROUNDS})")
     parser.add_argument("--only", nargs="+", choices=[cell.name for cell in CELLS], default=[], help="only these rows")
-    parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
-    chosen = parser.parse_args()
+    chosen = parsed(parser)
     kept: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     for cell in CELLS:
         if chosen.only and cell.name not in chosen.only:
@@ -295,11 +290,7 @@ def main() -> int:
         kept[cell.name] = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit, "runs": runs}
         KEPT.parent.mkdir(parents=True, exist_ok=True)
         KEPT.write_text(json.dumps(kept))
-    if chosen.print:
-        print(section(kept))
-    else:
-        DOCUMENT.write_text(with_section(DOCUMENT.read_text(), section(kept), BEGIN, END))
-        say(f"written: {DOCUMENT.relative_to(REPO)}")
+    give(section(kept), BEGIN, END, prints=chosen.print)
     return 0
 
 

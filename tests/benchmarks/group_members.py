@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -107,7 +108,7 @@ class Swarm:
         self._selector.close()
 
 
-class Member:
+class Member(ABC):
     """One client. `waits` for an answer, or may send; `is_stable` while it has no step of its own left to do."""
 
     def __init__(self, swarm: Swarm) -> None:
@@ -141,20 +142,21 @@ class Member:
             self.waits = False
             self.answered(decode_response(kind, frame, version)[1])
 
-    def answered(self, response: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def answered(self, response: Any) -> None: ...
 
-    def join(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def join(self) -> None: ...
 
-    def beat(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def beat(self) -> None: ...
 
-    def leave(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def leave(self) -> None: ...
 
     def prepare(self) -> None:
         """What a new member does before the group hears of it."""
+        return
 
     def _again(self, after_s: float = BEAT_AGAIN_S) -> None:
         self.beats_at = time.monotonic() + after_s

@@ -8,7 +8,6 @@ figure is the middle of those rebalances. Runs take turns, as in `make bench`. T
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -28,10 +27,18 @@ from appliance.wire.messages.offset_commit import (
 )
 from tests.benchmarks.figures import Measure
 from tests.benchmarks.group_members import TOPIC, ClassicMember, ConsumerMember, CooperativeMember, Member, Swarm
-from tests.benchmarks.report import Pair, row, with_section
-from tests.benchmarks.run import DOCUMENT, machine_facts, say
+from tests.benchmarks.report import Pair, listed, marked, table
+from tests.benchmarks.run import (
+    add_ours_alone,
+    add_pairs,
+    give,
+    machine_facts,
+    pair_of,
+    parsed,
+    parser_of,
+    say,
+)
 from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide
-from tests.support.repo import REPO
 
 BEGIN = "<!-- group figures: written by `make bench-groups`, from here -->"
 END = "<!-- group figures: to here -->"
@@ -160,26 +167,21 @@ def section(
     names: tuple[str, str],
 ) -> str:
     """The marked part of the document."""
-    head = f"| | {names[0]} | {names[1]} | ratio |\n|---|---|---|---|"
-    lines = [BEGIN, "", *(f"- {name}: {fact}" for name, fact in facts)]
+    lines = listed(facts)
     for kind, pairs in results:
-        lines += ["", f"### {kind.title}: {MEMBERS} members, {PARTITIONS:,} partitions", "", head]
-        lines += [row(measure, pairs) for measure in MEASURES]
+        title = f"{kind.title}: {MEMBERS} members, {PARTITIONS:,} partitions"
+        lines += ["", table(title, MEASURES, pairs, names)]
     lines += ["", "### Idle groups, each with offsets of 10 partitions", ""]
     lines += [f"| groups | {names[0]}, % of a core | {names[1]}, % of a core |", "|---|---|---|"]
     lines += [f"| {name} | {values[0]:.2f} | {values[-1]:.2f} |" for name, values in idle]
-    return "\n".join([*lines, "", END])
+    return marked(lines, BEGIN, END)
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="make bench-groups", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one short pair, while developing: not to be quoted")
-    parser.add_argument("--pairs", type=int, default=0, help=f"pairs per kind ({PAIRS}; quick {QUICK_PAIRS})")
-    parser.add_argument("--ours-alone", action="store_true", help="no Apache Kafka; prints, while developing")
-    parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
-    chosen = parser.parse_args(arguments)
+    parser = parser_of("bench-groups", __doc__)
+    add_pairs(parser, "kind", PAIRS, QUICK_PAIRS)
+    add_ours_alone(parser)
+    chosen = parsed(parser, arguments)
     pairs = chosen.pairs or (QUICK_PAIRS if chosen.quick else PAIRS)
     warm = WARM_UP_REBALANCES // (8 if chosen.quick else 1)
     began = time.time()
@@ -192,20 +194,18 @@ def main(arguments: Sequence[str]) -> int:
             wait_for_coordinators(server)
         sides = list(zip(servers, topic_ids, strict=True))
         results: list[tuple[Kind, list[Pair]]] = []
+
+        def run_of(kind: Kind, number: int, side: int) -> dict[str, float]:
+            server, topic_id = sides[side]
+            run = run_group(server, kind, topic_id, REBALANCES)
+            told = ", ".join(f"{each.name} {each.of(run):,.0f} {each.unit}" for each in MEASURES)
+            say(f"  {kind.title} {number + 1}/{pairs} {server.name}: {told}")
+            return run
+
         for kind in KINDS:
             for server, topic_id in sides:
                 run_group(server, kind, topic_id, warm)
-            found: list[Pair] = []
-            for number in range(pairs):
-                runs: dict[int, dict[str, float]] = {}
-                order = (0, -1) if number % 2 == 0 else (-1, 0)
-                for side in order:
-                    server, topic_id = sides[side]
-                    run = runs[side] = run_group(server, kind, topic_id, REBALANCES)
-                    told = ", ".join(f"{each.name} {each.of(run):,.0f} {each.unit}" for each in MEASURES)
-                    say(f"  {kind.title} {number + 1}/{pairs} {server.name}: {told}")
-                found.append((runs[0], runs[-1]))
-            results.append((kind, found))
+            results.append((kind, [pair_of(number, partial(run_of, kind, number)) for number in range(pairs)]))
         idle = stand_idle(servers, QUICK_IDLE_S if chosen.quick else IDLE_S)
     facts = [
         *machine_facts(pairs, began),
@@ -213,11 +213,7 @@ def main(arguments: Sequence[str]) -> int:
         ("Warmed with", f"{warm} rebalances of each kind"),
     ]
     text = section(facts, results, idle, (servers[0].name, servers[-1].name))
-    if chosen.print or chosen.ours_alone or chosen.quick:
-        print(text)
-    else:
-        DOCUMENT.write_text(with_section(DOCUMENT.read_text(), text, BEGIN, END))
-        say(f"written: {DOCUMENT.relative_to(REPO)}")
+    give(text, BEGIN, END, prints=chosen.print or chosen.ours_alone or chosen.quick)
     return 0
 
 

@@ -7,7 +7,6 @@ As `make bench`: both are warmed, then each load runs in pairs in turn; figures 
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 
@@ -23,11 +22,19 @@ from tests.benchmarks.figures import (
     SMALL,
     Load,
 )
-from tests.benchmarks.report import Pair, section, with_section
-from tests.benchmarks.run import DOCUMENT, machine_facts, run_load, say, warm_up
+from tests.benchmarks.report import section
+from tests.benchmarks.run import (
+    add_loads,
+    add_ours_alone,
+    add_pairs,
+    give,
+    machine_facts,
+    parsed,
+    parser_of,
+    run_loads,
+)
 from tests.benchmarks.servers import SideBySide
 from tests.benchmarks.three_nodes import ApplianceNodes, KafkaNodes
-from tests.support.repo import REPO
 
 BEGIN = "<!-- replicated figures: written by `make bench-replicated`, from here -->"
 END = "<!-- replicated figures: to here -->"
@@ -90,27 +97,17 @@ LOADS = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="make bench-replicated", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="few and short pairs, while developing: not to be quoted")
-    parser.add_argument("--pairs", type=int, default=0, help=f"pairs per load ({PAIRS}; quick {QUICK_PAIRS})")
-    parser.add_argument("--only", nargs="+", choices=[load.name for load in LOADS], default=[], help="only these loads")
-    parser.add_argument("--ours-alone", action="store_true", help="no Apache Kafka; prints, while developing")
-    parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
-    chosen = parser.parse_args()
+    parser = parser_of("bench-replicated", __doc__)
+    add_pairs(parser, "load", PAIRS, QUICK_PAIRS)
+    add_loads(parser, LOADS)
+    add_ours_alone(parser)
+    chosen = parsed(parser)
     pairs = chosen.pairs or (QUICK_PAIRS if chosen.quick else PAIRS)
     warm = QUICK_WARM_UP_REQUESTS if chosen.quick else WARM_UP_REQUESTS
     loads = [load for load in LOADS if not chosen.only or load.name in chosen.only]
     began = time.time()
     with SideBySide(*([] if chosen.ours_alone else [KafkaNodes]), ApplianceNodes) as servers:
-        for server in servers:
-            warm_up(server, warm)
-        results: list[tuple[Load, list[Pair]]] = []
-        memory: list[tuple[int, int]] = []
-        for load in loads:
-            results.append((load, run_load(load, servers, pairs, quick=chosen.quick)))
-            memory.append((servers[0].memory_bytes(), servers[-1].memory_bytes()))
+        results, memory = run_loads(loads, servers, pairs, warm, quick=chosen.quick)
         facts = [
             *machine_facts(pairs, began),
             ("Apache Kafka", "4.3.0, three KRaft nodes, 1 GiB heap each, otherwise defaults"),
@@ -119,13 +116,9 @@ def main() -> int:
             ("Warmed with", f"{warm:,} requests each"),
         ]
     quotable = pairs >= PAIRS and not chosen.quick and not chosen.ours_alone
-    text = section(facts, results, (servers[0].name, servers[-1].name), quotable=quotable, memory=memory)
-    text = BEGIN + text.partition("\n")[1] + text.partition("\n")[2].rpartition("\n")[0] + "\n" + END
-    if chosen.print or chosen.ours_alone or chosen.only:
-        print(text)
-    else:
-        DOCUMENT.write_text(with_section(DOCUMENT.read_text(), text, BEGIN, END))
-        say(f"written: {DOCUMENT.relative_to(REPO)}")
+    names = servers[0].name, servers[-1].name
+    text = section(facts, results, names, quotable=quotable, memory=memory, begin=BEGIN, end=END)
+    give(text, BEGIN, END, prints=chosen.print or chosen.ours_alone or bool(chosen.only))
     return 0
 
 

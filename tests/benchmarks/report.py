@@ -32,21 +32,26 @@ def row(measure: Measure, pairs: Sequence[Pair]) -> str:
     )
 
 
-def table(load: Load, pairs: Sequence[Pair], names: tuple[str, str]) -> str:
-    head = [f"### {load.title}", "", f"| | {names[0]} | {names[1]} | ratio |", "|---|---|---|---|"]
-    return "\n".join([*head, *(row(measure, pairs) for measure in load.measures)])
+def table(title: str, measures: Sequence[Measure], pairs: Sequence[Pair], names: tuple[str, str]) -> str:
+    """`names` are the two servers', as in the pairs."""
+    head = [f"### {title}", "", f"| | {names[0]} | {names[1]} | ratio |", "|---|---|---|---|"]
+    return "\n".join([*head, *(row(measure, pairs) for measure in measures)])
+
+
+def listed(facts: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"- {name}: {fact}" for name, fact in facts]
+
+
+def marked(lines: Sequence[str], begin: str, end: str) -> str:
+    """A section as `with_section` finds it again."""
+    return "\n".join([begin, "", *lines, "", end])
 
 
 def memory_table(memory: Sequence[tuple[int, int]], names: tuple[str, str]) -> str:
     """Memory of all processes of each server, after each load in turn."""
-    rows = [
-        "### Memory of all processes, after the loads above",
-        "",
-        f"| | {names[0]} | {names[1]} | ratio |",
-        "|---|---|---|---|",
-    ]
     measure = Measure("memory", "MiB", lambda run: run["memory"] / 2**20, digits=0)
-    return "\n".join([*rows, row(measure, [({"memory": theirs}, {"memory": ours}) for theirs, ours in memory])])
+    pairs = [({"memory": theirs}, {"memory": ours}) for theirs, ours in memory]
+    return table("Memory of all processes, after the loads above", (measure,), pairs, names)
 
 
 def section(
@@ -56,17 +61,17 @@ def section(
     *,
     quotable: bool,
     memory: Sequence[tuple[int, int]] = (),
+    begin: str = BEGIN,
+    end: str = END,
 ) -> str:
     """The facts of the run, a table per load and one of memory. `names` are the two servers', as in the pairs."""
-    lines = [BEGIN, ""]
-    if not quotable:
-        lines += ["**A quick run while developing: too few pairs to quote.**", ""]
-    lines += [f"- {name}: {fact}" for name, fact in facts]
+    lines = [] if quotable else ["**A quick run while developing: too few pairs to quote.**", ""]
+    lines += listed(facts)
     for load, pairs in results:
-        lines += ["", table(load, pairs, names)]
+        lines += ["", table(load.title, load.measures, pairs, names)]
     if memory:
         lines += ["", memory_table(memory, names)]
-    return "\n".join([*lines, "", END])
+    return marked(lines, begin, end)
 
 
 def with_section(document: str, new: str, begin_mark: str = BEGIN, end_mark: str = END) -> str:

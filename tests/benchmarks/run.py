@@ -14,11 +14,11 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.benchmarks.figures import LOADS, Load, run_client
-from tests.benchmarks.report import Pair, section, with_section
+from tests.benchmarks.report import BEGIN, END, Pair, section, with_section
 from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide
 from tests.support.java import find_java
 from tests.support.repo import PACKAGES, REPO
@@ -31,6 +31,49 @@ SETTLE_S = 1.0
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def parser_of(target: str, about: str | None) -> argparse.ArgumentParser:
+    """Of the benchmark that `make target` runs."""
+    return argparse.ArgumentParser(
+        prog=f"make {target}", description=about, formatter_class=argparse.RawTextHelpFormatter
+    )
+
+
+def add_pairs(parser: argparse.ArgumentParser, of_what: str, pairs: int, quick_pairs: int) -> None:
+    few = "one short pair" if quick_pairs == 1 else "few and short pairs"
+    parser.add_argument("--quick", action="store_true", help=f"{few}, while developing: not to be quoted")
+    parser.add_argument("--pairs", type=int, default=0, help=f"pairs per {of_what} ({pairs}; quick {quick_pairs})")
+
+
+def add_loads(parser: argparse.ArgumentParser, loads: Sequence[Load]) -> None:
+    parser.add_argument("--only", nargs="+", choices=[load.name for load in loads], default=[], help="only these loads")
+
+
+def add_ours_alone(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ours-alone", action="store_true", help="no Apache Kafka; prints, while developing")
+
+
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """With the option that each benchmark has which writes a section."""
+    parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
+    return parser.parse_args(arguments)
+
+
+def give(text: str, begin: str, end: str, *, prints: bool) -> None:
+    """A section, in its place in the document or for the eye alone."""
+    if prints:
+        print(text)
+    else:
+        DOCUMENT.write_text(with_section(DOCUMENT.read_text(), text, begin, end))
+        say(f"written: {DOCUMENT.relative_to(REPO)}")
+
+
+def pair_of(number: int, run: Callable[[int], dict[str, float]]) -> Pair:
+    """Runs of the first server, 0, and of the last, -1, which may be the same. Who begins changes with the number."""
+    order = (0, -1) if number % 2 == 0 else (-1, 0)
+    runs = {side: run(side) for side in order}
+    return runs[0], runs[-1]
 
 
 def warm_up(server: BenchmarkedServer, requests: int) -> None:
@@ -76,6 +119,20 @@ def run_load(load: Load, servers: Sequence[BenchmarkedServer], pairs: int, *, qu
     return results
 
 
+def run_loads(
+    loads: Sequence[Load], servers: Sequence[BenchmarkedServer], pairs: int, warm: int, *, quick: bool
+) -> tuple[list[tuple[Load, list[Pair]]], list[tuple[int, int]]]:
+    """After a warm-up: the pairs of each load, and the memory of both servers after each."""
+    for server in servers:
+        warm_up(server, warm)
+    results: list[tuple[Load, list[Pair]]] = []
+    memory: list[tuple[int, int]] = []
+    for load in loads:
+        results.append((load, run_load(load, servers, pairs, quick=quick)))
+        memory.append((servers[0].memory_bytes(), servers[-1].memory_bytes()))
+    return results, memory
+
+
 def output_of(*command: str) -> str:
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=60, check=False)
     return (done.stdout or done.stderr).strip()
@@ -119,35 +176,21 @@ def facts_of(pairs: int, warm: int, began: float) -> list[tuple[str, str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="make bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="few and short pairs, while developing: not to be quoted")
-    parser.add_argument("--pairs", type=int, default=0, help=f"pairs per load ({PAIRS}; quick {QUICK_PAIRS})")
-    parser.add_argument("--only", nargs="+", choices=[load.name for load in LOADS], default=[], help="only these loads")
+    parser = parser_of("bench", __doc__)
+    add_pairs(parser, "load", PAIRS, QUICK_PAIRS)
+    add_loads(parser, LOADS)
     parser.add_argument("--kafka-alone", action="store_true", help="Apache Kafka against itself: shows the noise")
-    parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
-    chosen = parser.parse_args()
+    chosen = parsed(parser)
     pairs = chosen.pairs or (QUICK_PAIRS if chosen.quick else PAIRS)
     warm = QUICK_WARM_UP_REQUESTS if chosen.quick else WARM_UP_REQUESTS
     loads = [load for load in LOADS if not chosen.only or load.name in chosen.only]
     began = time.time()
     with SideBySide(Kafka, *([] if chosen.kafka_alone else [Appliance])) as servers:
-        for server in servers:
-            warm_up(server, warm)
-        results: list[tuple[Load, list[Pair]]] = []
-        memory: list[tuple[int, int]] = []
-        for load in loads:
-            results.append((load, run_load(load, servers, pairs, quick=chosen.quick)))
-            memory.append((servers[0].memory_bytes(), servers[-1].memory_bytes()))
+        results, memory = run_loads(loads, servers, pairs, warm, quick=chosen.quick)
         facts = facts_of(pairs, warm, began)
     quotable = pairs >= PAIRS and not chosen.quick and not chosen.kafka_alone
     text = section(facts, results, (servers[0].name, servers[-1].name), quotable=quotable, memory=memory)
-    if chosen.print or chosen.kafka_alone or chosen.only:
-        print(text)
-    else:
-        DOCUMENT.write_text(with_section(DOCUMENT.read_text(), text))
-        say(f"written: {DOCUMENT.relative_to(REPO)}")
+    give(text, BEGIN, END, prints=chosen.print or chosen.kafka_alone or bool(chosen.only))
     return 0
 
 

@@ -9,7 +9,6 @@ limit of open files where they can live with it: ours 10,000, while Apache Kafka
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import signal
@@ -25,8 +24,8 @@ from pathlib import Path
 
 from appliance.base.ids import TopicPartition
 from appliance.client.connection import Connection
-from tests.benchmarks.report import with_section
-from tests.benchmarks.run import DOCUMENT, machine_facts, say
+from tests.benchmarks.report import listed, marked
+from tests.benchmarks.run import give, machine_facts, parsed, parser_of, say
 from tests.benchmarks.scale_client import (
     SpreadLoad,
     create,
@@ -333,7 +332,7 @@ def add(expected: dict[TopicPartition, int], more: dict[TopicPartition, int]) ->
 
 def section(facts: Sequence[tuple[str, str]], results: Sequence[Measured]) -> str:
     """The marked part of the document."""
-    lines = [BEGIN, "", *(f"- {name}: {fact}" for name, fact in facts), ""]
+    lines = [*listed(facts), ""]
     both = len(results) == 2
     lines.append("| | " + " | ".join(each.name for each in results) + (" | ratio |" if both else " |"))
     lines.append("|---|" + "---|" * (len(results) + both))
@@ -343,19 +342,16 @@ def section(facts: Sequence[tuple[str, str]], results: Sequence[Measured]) -> st
         if both:
             cells.append(f"{values[1] / values[0]:.2f}" if values[0] else "")
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", END])
+    return marked(lines, BEGIN, END)
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="make bench-scale", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = parser_of("bench-scale", __doc__)
     parser.add_argument("--partitions", type=int, default=PARTITIONS, help=f"how many ({PARTITIONS:,})")
     alone = parser.add_mutually_exclusive_group()
     alone.add_argument("--ours-only", action="store_true", help="without Apache Kafka")
     alone.add_argument("--kafka-only", action="store_true", help="without the appliance")
-    parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
-    chosen = parser.parse_args(arguments)
+    chosen = parsed(parser, arguments)
     kinds: list[type[ScaledKafka] | type[ScaledAppliance]] = []
     if not chosen.ours_only:
         kinds.append(ScaledKafka)
@@ -377,12 +373,8 @@ def main(arguments: Sequence[str]) -> int:
         ("Open files", f"ours may have {OPEN_FILES_MAX:,} in each process, Apache Kafka {KAFKA_OPEN_FILES:,}"),
         ("Memory and CPU", "of all processes: ours are supervisor, controller, broker, HTTP ingest and connectors"),
     ]
-    text = section(facts, results)
-    if chosen.print or len(results) < 2 or chosen.partitions < PARTITIONS:
-        print(text)
-    else:
-        DOCUMENT.write_text(with_section(DOCUMENT.read_text(), text, BEGIN, END))
-        say(f"written: {DOCUMENT.relative_to(REPO)}")
+    prints = chosen.print or len(results) < 2 or chosen.partitions < PARTITIONS
+    give(section(facts, results), BEGIN, END, prints=prints)
     return 0
 
 

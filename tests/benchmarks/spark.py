@@ -24,8 +24,8 @@ from appliance.client.client import Client
 from appliance.records.builder import NewRecord, build_batch
 from appliance.records.compression import Codec
 from spark.decode_native import is_native
-from tests.benchmarks.report import spread, with_section
-from tests.benchmarks.run import DOCUMENT, machine_facts, say
+from tests.benchmarks.report import listed, spread
+from tests.benchmarks.run import give, machine_facts, say
 from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide, cpu_seconds_of, tree_of
 from tests.benchmarks.spark_peer import kafka_source_jars, kafka_source_python
 from tests.support.kafka_peer import die_with_parent
@@ -265,15 +265,11 @@ def main(arguments: Sequence[str]) -> int:
     head = [BEGIN, ""]
     if chosen.quick:
         head += ["**A quick run while developing: too few rounds to quote.**", ""]
-    head += [f"- {name}: {fact}" for name, fact in machine_facts(rounds, began)]
+    head += listed(machine_facts(rounds, began))
     decoder = "compiled (`make native`)" if is_native() else "numpy"
     head += [f"- {versions}; `local[2]` on the brokers' machine; decoder: {decoder}", ""]
     text = "\n".join([*head, *lines, END])
-    if chosen.print:
-        print(text)
-    else:
-        DOCUMENT.write_text(with_section(DOCUMENT.read_text(), text, BEGIN, END))
-        say(f"written: {DOCUMENT.name}")
+    give(text, BEGIN, END, prints=chosen.print)
     return 0
 
 

@@ -25,6 +25,10 @@ FOLDER = REPO / ".cache" / f"spark-{SPARK_VERSION}"
 FETCH_TIMEOUT_S = 1_800
 
 
+class NotInstalled(RuntimeError):
+    """This machine lacks a tool."""
+
+
 def kafka_source_python() -> Path:
     """The Python that has this PySpark; made on first use."""
     python = FOLDER / "venv" / "bin" / "python"
@@ -42,12 +46,12 @@ def kafka_source_python() -> Path:
 
 
 def kafka_source_jars() -> list[Path]:
-    """The source and what it needs; fetched on first use. Raises: RuntimeError: there is no Maven."""
+    """The source and what it needs; fetched on first use. Raises: NotInstalled: there is no Maven."""
     jars = FOLDER / "jars"
     if not jars.is_dir():
         maven = shutil.which("mvn")
         if maven is None:
-            raise RuntimeError("mvn is not installed; it fetches Spark's Kafka source")
+            raise NotInstalled("mvn is not installed; it fetches Spark's Kafka source")
         part = jars.with_name(f"jars.{os.getpid()}.part")
         for artifact in ARTIFACTS:
             _run(maven, "-B", "-q", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={part}")

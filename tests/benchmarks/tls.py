@@ -9,7 +9,6 @@ alone, in which how fast a client is does not show.
 
 from __future__ import annotations
 
-import argparse
 import socket
 import ssl
 import struct
@@ -27,13 +26,21 @@ from appliance.wire.codec import decode_response, encode_request
 from appliance.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from appliance.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from tests.benchmarks.figures import Measure
-from tests.benchmarks.report import Pair, row, with_section
-from tests.benchmarks.run import DOCUMENT, machine_facts, say
+from tests.benchmarks.report import Pair, listed, marked, table
+from tests.benchmarks.run import (
+    add_ours_alone,
+    add_pairs,
+    give,
+    machine_facts,
+    pair_of,
+    parsed,
+    parser_of,
+    say,
+)
 from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide
 from tests.support.certificates import Authority
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.ports import free_port
-from tests.support.repo import REPO
 
 BEGIN = "<!-- TLS figures: written by `make bench-tls`, from here -->"
 END = "<!-- TLS figures: to here -->"
@@ -57,6 +64,7 @@ SPEED = Measure(
     "throughput with this client", "MB/s", lambda run: run["bytes"] / run["s"] / 1e6, higher_is_better=True, digits=0
 )
 MEASURES = (RATE, CPU, SPEED)
+PRODUCE, FETCH = "Produce, frames of 66 kB, acks=1, 4 in flight", "Fetch, 1 MiB per answer"
 
 
 def security(authority: Authority, keystore: Path) -> dict[str, str]:
@@ -177,22 +185,17 @@ def measured(server: BenchmarkedServer, work: Callable[[], int]) -> dict[str, fl
 
 def section(facts: Sequence[tuple[str, str]], results: dict[str, list[Pair]], names: tuple[str, str]) -> str:
     """The marked part of the document."""
-    lines = [BEGIN, "", *(f"- {name}: {fact}" for name, fact in facts)]
+    lines = listed(facts)
     for title, pairs in results.items():
-        lines += ["", f"### {title}", "", f"| | {names[0]} | {names[1]} | ratio |", "|---|---|---|---|"]
-        lines += [row(measure, pairs) for measure in MEASURES]
-    return "\n".join([*lines, "", END])
+        lines += ["", table(title, MEASURES, pairs, names)]
+    return marked(lines, BEGIN, END)
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="make bench-tls", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one short pair, while developing: not to be quoted")
-    parser.add_argument("--pairs", type=int, default=0, help=f"pairs per load ({PAIRS}; quick {QUICK_PAIRS})")
-    parser.add_argument("--ours-alone", action="store_true", help="no Apache Kafka; prints, while developing")
-    parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
-    chosen = parser.parse_args(arguments)
+    parser = parser_of("bench-tls", __doc__)
+    add_pairs(parser, "load", PAIRS, QUICK_PAIRS)
+    add_ours_alone(parser)
+    chosen = parsed(parser, arguments)
     pairs, share = chosen.pairs or (QUICK_PAIRS if chosen.quick else PAIRS), 10 if chosen.quick else 1
     began = time.time()
     with tempfile.TemporaryDirectory(prefix="benchmark-keys-") as folder:
@@ -209,21 +212,24 @@ def main(arguments: Sequence[str]) -> int:
                 client.produce("fetched", WARM_UP_REQUESTS // share)
                 client.fetch("fetched", WARM_UP_FETCHED_BYTES // share, WARM_UP_REQUESTS // share * RECORDS)
             results: dict[str, list[Pair]] = {}
+
+            def run_of(title: str, number: int, side: int) -> dict[str, float]:
+                server, client = servers[side], clients[side]
+                if title == PRODUCE:
+                    topic = f"produced-{number}{side}"
+                    server.create_topic(topic)
+                    work = partial(client.produce, topic, REQUESTS // share)
+                else:
+                    end = WARM_UP_REQUESTS // share * RECORDS
+                    work = partial(client.fetch, "fetched", FETCHED_BYTES // share, end)
+                run = measured(server, work)
+                told = ", ".join(f"{each.name} {each.of(run):,.{each.digits}f}" for each in MEASURES)
+                say(f"  {title} {number + 1}/{pairs} {server.name}: {told}")
+                return run
+
             for number in range(pairs):
-                for title in ("Produce, frames of 66 kB, acks=1, 4 in flight", "Fetch, 1 MiB per answer"):
-                    runs: dict[int, dict[str, float]] = {}
-                    for side in (0, -1) if number % 2 == 0 else (-1, 0):
-                        server, client = servers[side], clients[side]
-                        if title.startswith("Produce"):
-                            topic = server.create_topic(f"produced-{number}{side}") and f"produced-{number}{side}"
-                            work = partial(client.produce, topic, REQUESTS // share)
-                        else:
-                            end = WARM_UP_REQUESTS // share * RECORDS
-                            work = partial(client.fetch, "fetched", FETCHED_BYTES // share, end)
-                        run = runs[side] = measured(server, work)
-                        told = ", ".join(f"{each.name} {each.of(run):,.{each.digits}f}" for each in MEASURES)
-                        say(f"  {title} {number + 1}/{pairs} {server.name}: {told}")
-                    results.setdefault(title, []).append((runs[0], runs[-1]))
+                for title in (PRODUCE, FETCH):
+                    results.setdefault(title, []).append(pair_of(number, partial(run_of, title, number)))
             cipher = clients[-1].cipher
             for client in clients:
                 client.close()
@@ -236,11 +242,7 @@ def main(arguments: Sequence[str]) -> int:
         ),
     ]
     text = section(facts, results, (servers[0].name, servers[-1].name))
-    if chosen.print or chosen.ours_alone or chosen.quick:
-        print(text)
-    else:
-        DOCUMENT.write_text(with_section(DOCUMENT.read_text(), text, BEGIN, END))
-        say(f"written: {DOCUMENT.relative_to(REPO)}")
+    give(text, BEGIN, END, prints=chosen.print or chosen.ours_alone or chosen.quick)
     return 0
 
 

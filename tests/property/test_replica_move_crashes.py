@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from appliance.base.randomness import SeededRandomness
 from appliance.log.future_logs import FutureLog
 from appliance.log.log_directory import LogDirectory
 from appliance.log.log_manager import LogManager
@@ -19,8 +18,8 @@ from appliance.log.partition_log import PartitionLog
 from appliance.partition.future_replica import BeginAnew, Copy, CutTo, Extent, FutureReplica, Prepare
 from appliance.partition.replication_quota import ReplicationQuota
 from tests.support.fault_disk import FaultDisk, Loss, PowerCut
-from tests.support.log_life import ORDERS, ORDERS_ID, Life, Model, NoLock, all_aborted, check, config_for, contents
-from tests.support.logs import START_MS, TestClock
+from tests.support.log_life import ORDERS, Life, Model, all_aborted, check, config_for, contents, open_manager
+from tests.support.logs import START_MS
 from tests.support.seeds import seeds
 
 DIRECTORIES = (Path("/one"), Path("/two"))
@@ -31,20 +30,6 @@ EVERY = 5 if "SEEDS" in os.environ else 31
 FOUND_SOMETHING = (7, 9)
 """Lives in which open transactions were forgotten, and a log that began within its first segment could not move."""
 WAYS: list[Loss | None] = [None, Loss.EVERYTHING, Loss.SOMETHING, Loss.NOTHING]
-
-
-def open_manager(disk: FaultDisk, boot_id: str) -> LogManager:
-    return LogManager(
-        DIRECTORIES,
-        broker_id=1,
-        cluster_id="c",
-        clock=TestClock(),
-        disk=disk,
-        randomness=SeededRandomness(disk.steps),
-        boot_id=boot_id,
-        lock=NoLock,
-        max_open_segments=3,
-    )
 
 
 def extent(log: PartitionLog) -> Extent:
@@ -81,24 +66,16 @@ def other(manager: LogManager) -> LogDirectory:
 class MovingLife(Life):
     """Between all that happens to a log it moves from one directory to the other and back."""
 
+    directories = DIRECTORIES
+    operations = 45
     moves = 0
 
-    def run(self, lives: int = 2, operations: int = 45) -> None:
-        for number in range(lives):
-            self.manager = open_manager(self.disk, f"boot-{number}")
-            if number:
-                self.manager.load_all(lambda topic: self.config)
-            self.log = self.manager.create(ORDERS, ORDERS_ID, self.config)
-            if number:
-                assert self.log.log_end_offset == self.model.written_end
-                self.epoch += 1
-            self.rules = FutureReplica(ReplicationQuota())
-            for _ in range(operations):
-                self._something()
-                for _ in range(self.source.randint(0, 3)):
-                    self._move_on()
-            self.manager.close({ORDERS: self.log.log_end_offset})
-            self.model.flushed_end = self.model.written_end
+    def _began(self) -> None:
+        self.rules = FutureReplica(ReplicationQuota())
+
+    def _after_each(self) -> None:
+        for _ in range(self.source.randint(0, 3)):
+            self._move_on()
 
     def _move_on(self) -> None:
         futures = self.manager.futures
@@ -125,7 +102,7 @@ def fingerprint(log: PartitionLog) -> tuple[object, ...]:
 def comes_back(disk: FaultDisk, model: Model, seed: int, power_cut: bool) -> None:
     boot = "boot-2" if power_cut else "boot-0"
     config = config_for(seed)
-    manager = open_manager(disk, boot)
+    manager = open_manager(disk, boot, DIRECTORIES)
     log = manager.load_all(lambda topic: config).get(ORDERS)
     promised = model.flushed_end if power_cut else model.written_end
     if log is None:
@@ -150,7 +127,7 @@ def comes_back(disk: FaultDisk, model: Model, seed: int, power_cut: bool) -> Non
     assert fingerprint(log) == before
     manager.close({ORDERS: log.log_end_offset})
     disk.restart(power_cut=power_cut)
-    again = open_manager(disk, "boot-9" if power_cut else "boot-0")
+    again = open_manager(disk, "boot-9" if power_cut else "boot-0", DIRECTORIES)
     logs = again.load_all(lambda topic: config)
     assert where(again).path == target.path
     assert fingerprint(logs[ORDERS])[1:3] == before[1:3]

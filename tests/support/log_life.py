@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,9 +87,9 @@ class Model:
         return max(end for end in ends if end <= offset)
 
 
-def open_manager(disk: FaultDisk, boot_id: str) -> LogManager:
+def open_manager(disk: FaultDisk, boot_id: str, directories: Sequence[Path] = (DATA,)) -> LogManager:
     return LogManager(
-        DATA,
+        directories,
         broker_id=1,
         cluster_id="c",
         clock=TestClock(),
@@ -132,19 +132,30 @@ class Life:
         self.model = model
         self.epoch = 0
 
-    def run(self, lives: int = LIVES, operations: int = OPERATIONS) -> None:
-        for number in range(lives):
-            self.manager = open_manager(self.disk, f"boot-{number}")
+    directories: Sequence[Path] = (DATA,)
+    lives, operations = LIVES, OPERATIONS
+
+    def run(self) -> None:
+        for number in range(self.lives):
+            self.manager = open_manager(self.disk, f"boot-{number}", self.directories)
             if number:
                 self.manager.load_all(lambda topic: self.config)
             self.log = self.manager.create(ORDERS, ORDERS_ID, self.config)
             if number:
                 assert self.log.log_end_offset == self.model.written_end
                 self.epoch += 1
-            for _ in range(operations):
+            self._began()
+            for _ in range(self.operations):
                 self._something()
+                self._after_each()
             self.manager.close({ORDERS: self.log.log_end_offset})
             self.model.flushed_end = self.model.written_end
+
+    def _began(self) -> None:
+        """A life has begun."""
+
+    def _after_each(self) -> None:
+        """Something has happened."""
 
     def _something(self) -> None:
         source, log, model = self.source, self.log, self.model

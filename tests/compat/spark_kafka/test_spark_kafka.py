@@ -33,11 +33,11 @@ class SparkScenarios(Scenarios):
 
 @pytest.fixture(scope="module")
 def spark_kafka(server: Server) -> Scenarios:
-    from tests.benchmarks.spark_peer import kafka_source_jars, kafka_source_python
+    from tests.benchmarks.spark_peer import NotInstalled, kafka_source_jars, kafka_source_python
 
     try:
         jars, python = [str(jar) for jar in kafka_source_jars()], str(kafka_source_python())
-    except RuntimeError as error:
+    except NotInstalled as error:
         pytest.skip(str(error))
     return SparkScenarios([python, str(Path(__file__).with_name("program.py"))], server.bootstrap_servers, jars)
 

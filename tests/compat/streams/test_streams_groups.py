@@ -25,10 +25,7 @@ def groups_tool(server: Server, *arguments: str) -> str:
 
 
 def test_words_are_counted_exactly_though_an_instance_is_killed_and_its_copies_take_over(
-    server: Server,
-    start: Start,
-    tmp_path: Path,
-    group_id: str,
+    server: Server, start: Start, tmp_path: Path, group_id: str
 ) -> None:
     source, target = server.new_topic(2), server.new_topic(2)
     at = ("--bootstrap-server", server.bootstrap_servers, "--entity-type", "groups", "--entity-name", group_id)
@@ -56,10 +53,7 @@ def test_words_are_counted_exactly_though_an_instance_is_killed_and_its_copies_t
 
 
 def test_the_tool_lists_describes_resets_and_deletes(
-    server: Server,
-    start: Start,
-    tmp_path: Path,
-    group_id: str,
+    server: Server, start: Start, tmp_path: Path, group_id: str
 ) -> None:
     source, target = server.new_topic(2), server.new_topic(2)
     written = lines(100)
