@@ -157,7 +157,7 @@ COORDINATOR_CONFIGS = (
     row(
         "group.coordinator.rebalance.protocols",
         LIST,
-        ("classic", "consumer"),
+        ("classic", "consumer", "streams"),
         "Which group protocols are served; the classic one always is.",
         choices=("consumer", "classic", "share", "streams"),
     ),

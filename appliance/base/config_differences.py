@@ -23,10 +23,6 @@ DIFFERENT_DEFAULTS: dict[str, Difference] = {
     "broker.heartbeat.interval.ms": Difference(
         "2000", "A lease of two seconds (`broker.lease.ms`) needs several heartbeats within it."
     ),
-    "group.coordinator.rebalance.protocols": Difference(
-        "classic,consumer,streams",
-        "Groups of Kafka Streams' own protocol are new: they are served where `streams` is named.",
-    ),
     "metric.reporters": Difference(
         "org.apache.kafka.common.metrics.JmxReporter", "There is no JVM whose beans could be read."
     ),

@@ -40,7 +40,6 @@ AGAINST_KAFKA = os.environ.get("COMPAT_SERVER", "appliance") == "kafka"
 SERVER_PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "10",
-    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
 }
 
 

@@ -44,7 +44,7 @@ def test_words_are_counted_exactly_though_an_instance_is_killed_and_its_copies_t
         return len(rows) == 2 and all("ACTIVE" in row for row in rows) and any("STANDBY" in row for row in rows)
 
     second.until(is_shared)
-    assert "Stable" in groups_tool(server, "--describe", "--group", group_id, "--state")
+    second.until(lambda: "Stable" in groups_tool(server, "--describe", "--group", group_id, "--state"))
     first.kill()
     produce(server, source, written[200:], None)
     second.until(lambda: total(server, target) >= 2_000)

@@ -42,7 +42,6 @@ RETRIED = frozenset(
 SERVERS = {
     "offsets.topic.num.partitions": "10",
     "transaction.state.log.num.partitions": "10",
-    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
 }
 
 ENDED = "connection ended"
