@@ -2,6 +2,8 @@
 
 - Epoch 0 joins, or comes back; -1 leaves. Any other has to be the member's own or its previous one: the answer with the
   new one may have been lost. Whoever is behind is fenced and joins anew.
+- The answer says what the member has if that has changed, and to whoever says its topics: whoever does not know whether
+  it was heard says them again, as the last answer may have been lost.
 - Nobody waits for anybody: partitions may be shared, so a member has its target as soon as there is one.
 - A partition is given out when its state has begun with the share coordinator. A heartbeat that names new topics waits
   for that, so that its answer has them; should it fail, the answer leaves without.
@@ -117,7 +119,8 @@ def heartbeat(
         member_epoch=after.epoch,
         heartbeat_interval_ms=context.config.heartbeat_interval_of(context.entries(group.group_id)),
     )
-    if request.member_epoch == JOIN_EPOCH or not may_wait or after.assigned != current.assigned:
+    says_topics = request.subscribed_topic_names is not None
+    if request.member_epoch == JOIN_EPOCH or says_topics or not may_wait or after.assigned != current.assigned:
         response.assignment = _shown(after.assigned)
     answer = Answer(call, response)
     return [write_of(group.group_id, records, answer)] if records else [answer]

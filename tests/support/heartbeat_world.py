@@ -18,7 +18,7 @@ from appliance.consumer_groups.config import ConsumerGroupConfig
 from appliance.coordinator.calls import Answer, Call, Write
 from appliance.coordinator.moment import Moment
 from appliance.coordinator.shard import CoordinatorShard, ShardLimits
-from appliance.groups.refusals import refuse
+from appliance.share_groups.refusals import refuse
 from tests.support.consumer_group_bench import BenchWorld
 from tests.support.coordinator_world import CoordinatorWorld, Violation
 

@@ -32,6 +32,14 @@ def test_whoever_joins_has_partitions_at_once() -> None:
     assert (again.member_epoch, again.assignment) == (2, None)
 
 
+def test_whoever_says_its_topics_again_is_told_what_it_has() -> None:
+    bench = ShareGroupBench()
+    topic = bench.world.put("t", 2)
+    bench.heartbeat("a", names=["t"])
+    lost = bench.heartbeat("b", names=["t"])
+    assert owned(bench.heartbeat("b", lost.member_epoch, names=["t"])) == owned(lost) != {topic: []}
+
+
 def test_members_share_partitions_as_they_come_and_go() -> None:
     bench = ShareGroupBench()
     topic = bench.world.put("t", 2)
