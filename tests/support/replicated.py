@@ -116,6 +116,13 @@ class ReplicatedCluster:
 
         return until(look, f"a leader of {topic}-{partition}, not {other_than}")
 
+    def wait_for_leader(self, topic: str, broker_id: int, partition: int = 0) -> None:
+        """Until this very one leads: of several brokers that die, one may lead for a moment before it does."""
+        until(
+            lambda: (state := self.state(topic, partition)) is not None and state.leader == broker_id,
+            f"broker {broker_id} to lead {topic}-{partition}",
+        )
+
     def wait_for_isr(self, topic: str, *members: int, partition: int = 0) -> None:
         until(
             lambda: (state := self.state(topic, partition)) is not None and sorted(state.isrs) == sorted(members),

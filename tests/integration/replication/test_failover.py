@@ -160,7 +160,7 @@ def test_a_follower_that_was_away_catches_up_before_it_is_in_sync_again(cluster:
     for broker_id in (1, 2, 3):
         if broker_id != away:
             cluster.kill(broker_id)
-    assert cluster.leader("away", other_than=leader) == away
+    cluster.wait_for_leader("away", away)
     assert len(read_all(cluster, "away")) == 2_000
     for broker_id in (1, 2, 3):
         if broker_id != away:

@@ -61,5 +61,5 @@ def test_an_empty_replica_begins_where_the_object_store_ends_and_can_lead(tmp_pa
         for broker_id in (1, 2, 3):
             if broker_id != empty:
                 cluster.kill(broker_id)
-        assert cluster.leader("tiered", other_than=leader) == empty
+        cluster.wait_for_leader("tiered", empty)
         assert read_all(cluster) == [b"%08d" % number for number in range(RECORDS)]
