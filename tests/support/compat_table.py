@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import confluent_kafka
+
 from tests.support.kafka_jars import KAFKA_VERSION
 from tests.support.kafka_peer import die_with_parent
 from tests.support.repo import REPO
@@ -57,8 +59,16 @@ class Client:
     version: Callable[[Path], str]
 
 
-def _of_python(name: str) -> Callable[[Path], str]:
-    return lambda folder: version(name)
+def _of_python(*names: str) -> Callable[[Path], str]:
+    return lambda folder: ", ".join(map(version, names))
+
+
+def _of_librdkafka(folder: Path) -> str:
+    return f"{version('confluent-kafka')}, {confluent_kafka.libversion()[0]}"
+
+
+def _of_secured(folder: Path) -> str:
+    return f"{_of_python('confluent-kafka', 'kafka-python', 'aiokafka')(folder)}, {KAFKA_VERSION}"
 
 
 def _of_file(name: str, pattern: str) -> Callable[[Path], str]:
@@ -72,8 +82,8 @@ def _of_file(name: str, pattern: str) -> Callable[[Path], str]:
 
 def _of_kcat(folder: Path) -> str:
     said = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=30, check=False).stdout
-    found = re.search(r"[Vv]ersion (\d\S*)", said)
-    return found[1] if found else "unknown"
+    found = re.search(r"[Vv]ersion (\d\S*).*librdkafka (\d\S*)", said)
+    return f"{found[1]}, {found[2]}" if found else "unknown"
 
 
 def _of_kafka(folder: Path) -> str:
@@ -81,10 +91,10 @@ def _of_kafka(folder: Path) -> str:
 
 
 CLIENTS: dict[str, Client] = {
-    "confluent": Client("confluent-kafka, librdkafka", _of_python("confluent-kafka")),
+    "confluent": Client("confluent-kafka, librdkafka", _of_librdkafka),
     "kafka_python": Client("kafka-python", _of_python("kafka-python")),
     "aiokafka": Client("aiokafka", _of_python("aiokafka")),
-    "kcat": Client("kcat", _of_kcat),
+    "kcat": Client("kcat, librdkafka", _of_kcat),
     "java": Client("Apache Kafka's command-line tools", _of_kafka),
     "streams": Client("Kafka Streams", _of_kafka),
     "connect": Client("Kafka Connect, MirrorMaker 2", _of_kafka),
@@ -95,7 +105,7 @@ CLIENTS: dict[str, Client] = {
     "spark_kafka": Client(
         "Spark's Kafka source", _of_file("../../benchmarks/spark_peer.py", r'SPARK_VERSION = "([^"]+)"')
     ),
-    "security": Client("TLS and SASL with several clients", _of_python("confluent-kafka")),
+    "security": Client("TLS, SASL and ACLs: confluent-kafka, kafka-python, aiokafka, Kafka's tools", _of_secured),
     "differential": Client("bare requests, answers compared", _of_kafka),
 }
 

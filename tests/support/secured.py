@@ -13,7 +13,7 @@ from tests.support.kafka_peer import KafkaPeer
 from tests.support.ports import free_port
 
 HOST = "127.0.0.1"
-SERVERS = ["kafka" if AGAINST_KAFKA else "appliance"]
+SERVER_KIND = "kafka" if AGAINST_KAFKA else "appliance"
 """Ours; or Apache Kafka by the same configs, where COMPAT_SERVER=kafka asks whether our expectations are Kafka's."""
 
 

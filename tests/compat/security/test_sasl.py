@@ -26,7 +26,7 @@ from kafka import KafkaProducer
 
 from tests.support.certificates import Authority
 from tests.support.java_tools import tool
-from tests.support.secured import SERVERS, SecuredServer, secured_server
+from tests.support.secured import SERVER_KIND, SecuredServer, secured_server
 from tests.support.server import is_closed, receive_frame
 from tests.support.tokens import TokenIssuer
 
@@ -48,9 +48,8 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> TokenIssuer:
     return TokenIssuer(tmp_path_factory.mktemp("issuer"))
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+@pytest.fixture(scope="module")
 def server(
-    request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     authority: Authority,
     issuer: TokenIssuer,
@@ -79,13 +78,13 @@ def server(
         f"{tokens}.sasl.oauthbearer.jwks.endpoint.url": issuer.keys.as_uri(),
         f"{tokens}.sasl.oauthbearer.expected.audience": "kafka",
     }
-    folder = tmp_path_factory.mktemp(request.param)
+    folder = tmp_path_factory.mktemp(SERVER_KIND)
     protocols = dict.fromkeys(("CLEAR", "SHORT", "TOKENS"), "SASL_PLAINTEXT") | {"CLOSED": "SASL_SSL"}
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.keys.as_uri()}"
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         # Apache Kafka reads keys only from where its JVM is told that it may.
         patch.setenv("JDK_JAVA_OPTIONS", f"{allowed} -Dorg.apache.kafka.sasl.oauthbearer.allowed.files={issuer.keys}")
-        running = stack.enter_context(secured_server(request.param, folder, protocols, properties))
+        running = stack.enter_context(secured_server(SERVER_KIND, folder, protocols, properties))
         patch.undo()
         admin = AdminClient({"bootstrap.servers": running.at("PLAINTEXT")})
         admin.list_topics(timeout=PATIENCE_S)

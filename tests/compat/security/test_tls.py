@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from tests.support.certificates import Authority
 from tests.support.java_tools import tool
-from tests.support.secured import SERVERS, SecuredServer, secured_server
+from tests.support.secured import SERVER_KIND, SecuredServer, secured_server
 
 pytestmark = [pytest.mark.xdist_group("security-tls"), pytest.mark.java]
 
@@ -57,8 +57,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     return Keys(tmp_path_factory.mktemp("keys"))
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Any]:
     """OUTSIDE asks for no certificate, MUTUAL for one; our key of MUTUAL has a password."""
     properties = {
         "ssl.keystore.type": "PEM",
@@ -67,12 +67,12 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         "ssl.truststore.location": str(keys.authority.ca),
         "listener.name.mutual.ssl.client.auth": "required",
     }
-    if request.param == "appliance":
+    if SERVER_KIND == "appliance":
         # Java 17, which runs Apache Kafka here, does not read keys that are encrypted in the way of today (PBES2).
         properties["listener.name.mutual.ssl.keystore.location"] = str(keys.locked)
         properties["listener.name.mutual.ssl.key.password"] = "secret"
-    folder = tmp_path_factory.mktemp(request.param)
-    with secured_server(request.param, folder, {"OUTSIDE": "SSL", "MUTUAL": "SSL"}, properties) as running:
+    folder = tmp_path_factory.mktemp(SERVER_KIND)
+    with secured_server(SERVER_KIND, folder, {"OUTSIDE": "SSL", "MUTUAL": "SSL"}, properties) as running:
         yield running
 
 
