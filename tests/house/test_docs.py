@@ -59,3 +59,26 @@ def test_every_dependency_has_its_note() -> None:
     names = sorted({re.split(r"[\[<>=;]", spec)[0] for spec in re.findall(r'"([a-z0-9A-Z\-]+[\[<>=][^"]*)"', block)})
     assert len(names) > 20
     assert [name for name in names if f"`{name}`" not in notes] == []
+
+
+class _AnyBroker:
+    """Stands for a broker of which handlers are only made."""
+
+    def __getattr__(self, name: str) -> _AnyBroker:
+        return self
+
+    def __call__(self, *arguments: object) -> int:
+        return 1_000
+
+
+def test_the_served_apis_are_those_that_the_document_names() -> None:
+    from appliance.server.broker_api import broker_handlers
+    from appliance.server.handlers.api_versions import FEATURES, FIRST_OWN_API_KEY
+    from appliance.wire.api import APIS
+
+    text = text_of(Path("docs/compatibility.md")) or ""
+    section = text[text.index("## Served APIs") : text.index("## Not yet")]
+    named = re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b|\b(?:Produce|Fetch|Heartbeat|Metadata)\b", section)
+    served = {APIS[key].name for key in broker_handlers(_AnyBroker()) if key < FIRST_OWN_API_KEY}  # type: ignore[arg-type]
+    assert sorted(named) == sorted(served)
+    assert all(f"{name} {highest}" in section for name, (_, highest) in FEATURES.items())
