@@ -108,14 +108,19 @@ class BrokerConfig:
         if self.get("group.min.session.timeout.ms") > self.get("group.max.session.timeout.ms"):
             raise UserError("group.max.session.timeout.ms must not be less than group.min.session.timeout.ms")
         for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-            for kind in ("group.consumer", "group.streams"):
-                low, high = (self.get(f"{kind}.{end}.{what}") for end in ("min", "max"))
-                if not low <= self.get(f"{kind}.{what}") <= high:
-                    raise UserError(f"{kind}.{what} must be from {low} to {high} ({kind}.min/max.{what})")
+            for kind in ("group.consumer", "group.share", "group.streams"):
+                self._check_bounds(kind, what)
+        for what in ("record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks"):
+            self._check_bounds("group.share", what)
         if self.get("group.streams.num.standby.replicas") > self.get("group.streams.max.standby.replicas"):
             raise UserError("group.streams.max.standby.replicas must be group.streams.num.standby.replicas or more")
         if self.get("tiering.retry.backoff.ms") > self.get("tiering.retry.backoff.max.ms"):
             raise UserError("tiering.retry.backoff.max.ms must not be less than tiering.retry.backoff.ms")
+
+    def _check_bounds(self, kind: str, what: str) -> None:
+        low, high = (self.get(f"{kind}.{end}.{what}") for end in ("min", "max"))
+        if not low <= self.get(f"{kind}.{what}") <= high:
+            raise UserError(f"{kind}.{what} must be from {low} to {high} ({kind}.min/max.{what})")
 
     def get(self, name: str) -> Any:
         """The value in the type of its key. Raises: KeyError when there is no such key (a mistake of ours)."""

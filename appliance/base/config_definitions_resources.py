@@ -10,19 +10,18 @@ import re
 from collections.abc import Sequence
 
 from appliance.base.config_types import BadValue, ConfigKey, ConfigType, row, table
+from appliance.base.durations import duration_ms
 
 BOOLEAN, INT, STRING, LIST = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.STRING, ConfigType.LIST
 
-_NO_SUCH_GROUPS = "groups of this kind are not served yet"
-_DURATION = re.compile(r"P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
+BY_DURATION = "by_duration:"
 
 
 def _offset_reset(value: object) -> str | None:
     text = str(value)
     if text in ("latest", "earliest"):
         return None
-    duration = text.removeprefix("by_duration:")
-    if duration is not text and duration != text and _DURATION.fullmatch(duration):
+    if text.startswith(BY_DURATION) and duration_ms(text.removeprefix(BY_DURATION)) is not None:
         return None
     return "must be latest, earliest or by_duration:<a duration of ISO 8601>"
 
@@ -69,30 +68,26 @@ def _match(value: object) -> str | None:
 Limits = tuple[int, int | None]
 
 
-def _pair(name: str, default: int, limits: Limits, broker_limits: Limits, doc: str) -> tuple[ConfigKey, ConfigKey]:
-    """A group's key, and the broker's that gives its default."""
-    (low, high), (broker_low, broker_high) = limits, broker_limits
+def _pair(name: str, default: int, limits: Limits, doc: str) -> tuple[ConfigKey, ConfigKey]:
+    """A group's key, and the broker's that gives its default.
+
+    How far a group's may go the broker says: `group.consumer.min.…` and `group.consumer.max.…`
+    """
+    low, high = limits
     broker_key = f"group.{name}"
-    no_effect = _NO_SUCH_GROUPS
-    if name.startswith(("consumer.", "share.", "streams.")):
-        # The broker says how far they may go: group.consumer.min.… and group.consumer.max.…
-        (low, high), no_effect = broker_limits, ""
-        if name.startswith("share."):
-            high = None
     # As in Kafka, whose other times of groups are read once.
-    is_dynamic = name == "consumer.assignment.interval.ms"
-    of_broker = row(
-        broker_key, INT, default, doc, low=broker_low, high=broker_high, dynamic=is_dynamic, no_effect=no_effect
-    )
-    return row(name, INT, default, doc, low=low, high=high, dynamic=True, synonyms=(broker_key,)), of_broker
+    is_dynamic = name.endswith(".assignment.interval.ms")
+    of_broker = row(broker_key, INT, default, doc, low=low, high=high, dynamic=is_dynamic)
+    of_group_high = None if name.startswith("share.") else high
+    return row(name, INT, default, doc, low=low, high=of_group_high, dynamic=True, synonyms=(broker_key,)), of_broker
 
 
 def _times(kind: str) -> tuple[tuple[ConfigKey, ConfigKey], ...]:
     """What all kinds of groups have."""
     return (
-        _pair(f"{kind}.session.timeout.ms", 45_000, (45_000, 60_000), (1, None), "How long a member may be silent."),
-        _pair(f"{kind}.heartbeat.interval.ms", 5_000, (5_000, 15_000), (1, None), "How often members are to be heard."),
-        _pair(f"{kind}.assignment.interval.ms", 1_000, (0, 15_000), (0, None), "The least time between assignments."),
+        _pair(f"{kind}.session.timeout.ms", 45_000, (1, None), "How long a member may be silent."),
+        _pair(f"{kind}.heartbeat.interval.ms", 5_000, (1, None), "How often members are to be heard."),
+        _pair(f"{kind}.assignment.interval.ms", 1_000, (0, None), "The least time between assignments."),
     )
 
 
@@ -103,20 +98,18 @@ _PAIRS = (
     _pair(
         "share.record.lock.duration.ms",
         30_000,
-        (15_000, 60_000),
         (1_000, 3_600_000),
         "How long a reader has for a record.",
     ),
-    _pair("share.delivery.count.limit", 5, (2, 10), (2, 10), "How often a record is handed out."),
+    _pair("share.delivery.count.limit", 5, (2, 10), "How often a record is handed out."),
     _pair(
         "share.partition.max.record.locks",
         2_000,
-        (100, 4_000),
         (100, 10_000),
         "Records of a partition that are handed out at once.",
     ),
-    _pair("streams.num.standby.replicas", 0, (0, 2), (0, None), "Standby copies of a task's state."),
-    _pair("streams.initial.rebalance.delay.ms", 3_000, (0, None), (0, None), "How long a new group waits for members."),
+    _pair("streams.num.standby.replicas", 0, (0, None), "Standby copies of a task's state."),
+    _pair("streams.initial.rebalance.delay.ms", 3_000, (0, None), "How long a new group waits for members."),
 )
 
 GROUP_CONFIGS: dict[str, ConfigKey] = table(

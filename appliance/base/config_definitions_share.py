@@ -169,6 +169,7 @@ SHARE_CONFIGS = (
         1_048_588,
         "The largest buffer that a share coordinator keeps.",
         low=512 << 10,
+        dynamic=True,
         no_effect="no buffers are kept",
     ),
     row(

@@ -86,7 +86,7 @@ def describe_resource(
     rows = []
     for name in definitions if names is None else [name for name in names if name in definitions]:
         key = definitions[name]
-        synonyms = [ConfigSynonym(name, entries[name], own_source)] if name in entries else []
+        synonyms = [ConfigSynonym(name, key.text(key.parse(entries[name])), own_source)] if name in entries else []
         for broker_key in key.synonyms:
             synonyms += broker_synonyms(broker_key, broker)
         if not key.synonyms:

@@ -83,8 +83,8 @@ class GroupCoordinatorHost:
         self.randomness = randomness or SystemRandomness()
         self.config = group_config(broker.config.get)
         self.consumer_config = consumer_group_config(lambda key: broker.config.get(key))
-        self.streams_config = streams_group_config(broker.config.get)
-        self.share_config = share_group_config(broker.config.get)
+        self.streams_config = streams_group_config(lambda key: broker.config.get(key))
+        self.share_config = share_group_config(lambda key: broker.config.get(key))
         self.background = broker.background
         self._coordinators: dict[int, GroupCoordinator] = {}
         self._topics_by_id: Mapping[uuid.UUID, TopicState] = {}

@@ -12,10 +12,12 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from appliance.base.config_definitions_resources import BY_DURATION
 from appliance.base.config_resources import GROUP
+from appliance.base.durations import duration_ms
 from appliance.base.errors import ErrorCode
 from appliance.partition.purgatory import Waiter
-from appliance.share_groups.config import PartitionLimits, ShareGroupConfig, duration_ms
+from appliance.share_groups.config import PartitionLimits, ShareGroupConfig
 from appliance.share_groups.runs import Operation, Said
 from appliance.share_groups.sessions import ShareSession, ShareSessions
 from appliance.share_groups.share_partition import SharePartition, StateWrite
@@ -330,8 +332,8 @@ class LedSharePartitions:
         reset = self.entries(led.key[0]).get("share.auto.offset.reset", "latest").lower()
         if reset == "earliest":
             done(hosted.log_start_offset)
-        elif reset.startswith("by_duration:"):
-            since_ms = self._broker.clock.now_ms() - duration_ms(reset.removeprefix("by_duration:"))
+        elif reset.startswith(BY_DURATION):
+            since_ms = self._broker.clock.now_ms() - (duration_ms(reset.removeprefix(BY_DURATION)) or 0)
             self._find_since(hosted, max(0, since_ms), done)
         else:
             done(hosted.high_watermark)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 _Range = tuple[int, int, int]
 """Default, lowest and highest value for one group."""
-
-
-_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,9}))?S)?)?", re.IGNORECASE)
-_DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS = 86_400_000, 3_600_000, 60_000, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +20,8 @@ class ShareGroupConfig:
     """`group.share.heartbeat.interval.ms`"""
     assignment_interval_ms: _Range = (1_000, 0, 15_000)
     """`group.share.assignment.interval.ms`: the least time between two targets (KIP-1263)."""
+    assignment_interval_now: Callable[[], int] | None = None
+    """The default as it is now, where it may be altered while the broker runs."""
     record_lock_duration_ms: _Range = (30_000, 15_000, 60_000)
     """`group.share.record.lock.duration.ms`: how long a member has for a record."""
     delivery_count_limit: _Range = (5, 2, 10)
@@ -45,7 +42,9 @@ class ShareGroupConfig:
         return _of_group(entries, "share.heartbeat.interval.ms", self.heartbeat_interval_ms)
 
     def assignment_interval_of(self, entries: Mapping[str, str]) -> int:
-        return _of_group(entries, "share.assignment.interval.ms", self.assignment_interval_ms)
+        default, low, high = self.assignment_interval_ms
+        now = self.assignment_interval_now
+        return _of_group(entries, "share.assignment.interval.ms", (default if now is None else now(), low, high))
 
     def partition_limits_of(self, entries: Mapping[str, str]) -> PartitionLimits:
         """Of the partitions of a group with these entries."""
@@ -74,18 +73,8 @@ def _of_group(entries: Mapping[str, str], key: str, bounds: _Range) -> int:
     return default if text is None else max(low, min(high, int(text)))
 
 
-def duration_ms(text: str) -> int:
-    """A duration of ISO 8601, `PnDTnHnMn.nS`; 0 if it is none."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        return 0
-    days, hours, minutes, seconds, fraction = (each or "0" for each in found.groups())
-    whole = int(days) * _DAY_MS + int(hours) * _HOUR_MS + int(minutes) * _MINUTE_MS + int(seconds) * _SECOND_MS
-    return whole + int(fraction.ljust(9, "0")) // 1_000_000
-
-
 def share_group_config(get: Callable[[str], Any]) -> ShareGroupConfig:
-    """From the broker's configuration; `get` returns the typed value of a key."""
+    """From the broker's configuration; `get` returns the typed value that a key has now."""
 
     def bounds(*names: str) -> _Range:
         default, low, high = map(get, names)
@@ -105,6 +94,7 @@ def share_group_config(get: Callable[[str], Any]) -> ShareGroupConfig:
             "group.share.min.assignment.interval.ms",
             "group.share.max.assignment.interval.ms",
         ),
+        assignment_interval_now=lambda: get("group.share.assignment.interval.ms"),
         record_lock_duration_ms=bounds(
             "group.share.record.lock.duration.ms",
             "group.share.min.record.lock.duration.ms",

@@ -21,6 +21,8 @@ class StreamsGroupConfig:
     max_heartbeat_interval_ms: int = 15_000
     assignment_interval_ms: int = 1_000
     """`group.streams.assignment.interval.ms`: the least time between two targets."""
+    assignment_interval_now: Callable[[], int] | None = None
+    """The same as it is now, where it may be altered while the broker runs."""
     min_assignment_interval_ms: int = 0
     max_assignment_interval_ms: int = 15_000
     initial_rebalance_delay_ms: int = 3_000
@@ -44,7 +46,9 @@ class StreamsGroupConfig:
     def assignment_interval_of(self, entries: Mapping[str, str]) -> int:
         """Of a group with these entries."""
         low, high = self.min_assignment_interval_ms, self.max_assignment_interval_ms
-        return _of_group(entries, "streams.assignment.interval.ms", self.assignment_interval_ms, low, high)
+        now = self.assignment_interval_now
+        default = self.assignment_interval_ms if now is None else now()
+        return _of_group(entries, "streams.assignment.interval.ms", default, low, high)
 
     def initial_delay_of(self, entries: Mapping[str, str]) -> int:
         """Of a group with these entries."""
@@ -63,7 +67,7 @@ def _of_group(entries: Mapping[str, str], key: str, default: int, low: int, high
 
 
 def streams_group_config(get: Callable[[str], Any]) -> StreamsGroupConfig:
-    """From the broker's configuration; `get` returns the typed value of a key."""
+    """From the broker's configuration; `get` returns the typed value that a key has now."""
     return StreamsGroupConfig(
         session_timeout_ms=get("group.streams.session.timeout.ms"),
         min_session_timeout_ms=get("group.streams.min.session.timeout.ms"),
@@ -72,6 +76,7 @@ def streams_group_config(get: Callable[[str], Any]) -> StreamsGroupConfig:
         min_heartbeat_interval_ms=get("group.streams.min.heartbeat.interval.ms"),
         max_heartbeat_interval_ms=get("group.streams.max.heartbeat.interval.ms"),
         assignment_interval_ms=get("group.streams.assignment.interval.ms"),
+        assignment_interval_now=lambda: get("group.streams.assignment.interval.ms"),
         min_assignment_interval_ms=get("group.streams.min.assignment.interval.ms"),
         max_assignment_interval_ms=get("group.streams.max.assignment.interval.ms"),
         initial_rebalance_delay_ms=get("group.streams.initial.rebalance.delay.ms"),

@@ -8,7 +8,8 @@
 - Versions that Kafka calls unstable are not advertised.
 - Features are those of Kafka 4.3 that are served here: with transaction.version 2 clients follow the second version of
   transactions (KIP-890), with group.version 1 there are consumer groups (KIP-848), with share.version 1 share groups
-  (KIP-932), with streams.version 1 groups of Kafka Streams (KIP-1071). Before v4 none is named whose lowest version is 0, which broke clients (KAFKA-17011).
+  (KIP-932), with streams.version 1 groups of Kafka Streams (KIP-1071). Before v4 none is named whose lowest version is
+  0, which broke clients (KAFKA-17011).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from appliance.base.errors import ErrorCode
-from appliance.share_groups.config import PartitionLimits, duration_ms
+from appliance.share_groups.config import PartitionLimits
 from appliance.share_groups.runs import Acquired, Operation, ReadBatch, Said
 from appliance.share_groups.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW, SharePartition
 from appliance.share_groups.state_stored import ACKNOWLEDGED, ARCHIVED, AVAILABLE, Batch
@@ -146,9 +146,3 @@ def test_a_state_is_read_back_with_its_holes() -> None:
     assert (made.start_offset, made.end_offset, made.next_fetch_offset) == (7, 12, 7)
     taken = made.acquire("m", 7, [ReadBatch(0, 14)], 0, max_records=20)
     assert taken == [Acquired(7, 8, 1), Acquired(9, 9, 2), Acquired(10, 10, 1), Acquired(13, 14, 1)]
-
-
-def test_durations_are_those_of_iso_8601() -> None:
-    assert duration_ms("PT1H30M") == 5_400_000
-    assert duration_ms("P1DT0.25S") == 86_400_250
-    assert duration_ms("soon") == 0
