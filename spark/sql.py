@@ -3,7 +3,8 @@
 register_topics(session, {"kafka.bootstrap.servers": servers}, ["flights", "planes"])
 session.sql("select carrier, count(*) from flights group by carrier")
 
-A view reads what is there when it is asked, of both tiers.
+A view reads what was there when it was first asked, of both tiers; register it again for newer records. Iceberg tables
+of lake output are views beside them.
 """
 
 from __future__ import annotations
@@ -59,9 +60,33 @@ def register_topics(
     return names
 
 
-def view_name(topic: str) -> str:
+def register_tables(session: SparkSession, catalog: str, tables: Sequence[str]) -> dict[str, str]:
+    """Make a temporary view of each Iceberg table.
+
+    Args:
+        catalog: pyiceberg's properties, as `lake.iceberg.catalog` takes them.
+        tables: their names with their namespaces, such as `appliance.flights`.
+
+    Returns: the names of the views by table: `appliance_flights`.
+
+    Raises:
+        ImportError: the extra `iceberg` is not installed.
+        ValueError: two tables come to the same name.
+    """
+    from spark.iceberg import register_iceberg
+
+    register_iceberg(session)
+    names = {table: view_name(table) for table in tables}
+    if len(set(names.values())) < len(names):
+        raise ValueError(f"two of these tables would be views of the same name: {', '.join(tables)}")
+    for table, name in names.items():
+        session.read.format("appliance_iceberg").option("catalog", catalog).load(table).createOrReplaceTempView(name)
+    return names
+
+
+def view_name(source: str) -> str:
     """A name that SQL takes without quotes."""
-    name = re.sub(r"[^A-Za-z0-9_]", "_", topic)
+    name = re.sub(r"[^A-Za-z0-9_]", "_", source)
     return f"_{name}" if name[0].isdigit() else name
 
 

@@ -97,6 +97,17 @@ def offsets(frame: DataFrame) -> dict[int, list[int]]:
     return {partition: sorted(rows) for partition, rows in found.items()}
 
 
+def test_a_frame_keeps_the_ends_of_its_first_use(table: Table) -> None:
+    table.client.create_topics([NewTopic("grows", 1, configs={"retention.ms": "-1"})])
+    batch = build_batch([(HOUR, None, b"one", [])])
+    table.client.produce(TopicPartition("grows", 0), batch)
+    frame = table.read(subscribe="grows")
+    assert frame.count() == 1
+    table.client.produce(TopicPartition("grows", 0), batch)
+    assert [row["offset"] for row in frame.collect()] == [0]
+    assert table.read(subscribe="grows").count() == 2
+
+
 def test_hot_and_tiered_records_are_one_table_and_each_is_there_once(table: Table) -> None:
     frame = table.read(includeTier="true").cache()
     assert offsets(frame) == {partition: list(range(RECORDS)) for partition in range(PARTITIONS)}

@@ -105,24 +105,34 @@ def _properties(ledger: Ledger, files: int, end: int) -> dict[str, str]:
     return {files_property(ledger.partition): str(files), offset_property(ledger.partition): str(offset)}
 
 
-def open_tables(properties: str, namespace: str, object_store: str, data_dir: str) -> IcebergTables:
-    """The catalog of `lake.iceberg.catalog`: pyiceberg's properties as `key=value,…`; empty: an SQLite file.
-
-    Raises: BadSpec: no such catalog, or it cannot be opened.
-    """
+def catalog_properties(text: str) -> dict[str, str]:
+    """What `lake.iceberg.catalog` says: pyiceberg's properties as `key=value,…`. Raises: BadSpec."""
     given: dict[str, str] = {}
-    for entry in properties.split(","):
+    for entry in text.split(","):
         key, equals, value = entry.partition("=")
         if not equals and entry.strip():
             raise BadSpec(f"lake.iceberg.catalog: {entry.strip()!r} is not key=value")
         if entry.strip():
             given[key.strip()] = value.strip()
-    warehouse = object_store.rstrip("/") + "/lake/iceberg"
-    given = {"type": "sql", "warehouse": warehouse, **given}
-    if given["type"] == "sql":
-        given.setdefault("uri", f"sqlite:///{data_dir}/iceberg.db")
+    return given
+
+
+def open_catalog(properties: Mapping[str, str]) -> Catalog:
+    """Raises: BadSpec: no such catalog, or it cannot be opened."""
     try:
-        return IcebergTables(load_catalog("appliance", **given), namespace)
+        return load_catalog("appliance", **properties)
     except Exception as error:
         # Each kind of catalog has failures of its own.
         raise BadSpec(f"lake.iceberg.catalog: {error}") from error
+
+
+def open_tables(properties: str, namespace: str, object_store: str, data_dir: str) -> IcebergTables:
+    """The catalog of `lake.iceberg.catalog`; empty: an SQLite file.
+
+    Raises: BadSpec: no such catalog, or it cannot be opened.
+    """
+    warehouse = object_store.rstrip("/") + "/lake/iceberg"
+    given = {"type": "sql", "warehouse": warehouse, **catalog_properties(properties)}
+    if given["type"] == "sql":
+        given.setdefault("uri", f"sqlite:///{data_dir}/iceberg.db")
+    return IcebergTables(open_catalog(given), namespace)
