@@ -14,6 +14,7 @@ from appliance.controller import (
     brokers,
     client_quotas,
     configs,
+    features,
     isr,
     leader_elections,
     offline_replicas,
@@ -31,6 +32,7 @@ from appliance.server.dispatcher import HandlerEntry, error_answer
 from appliance.server.forwarding import ErrorForm
 from appliance.server.handlers.acls import create_failed as create_acls_failed
 from appliance.server.handlers.acls import delete_failed as delete_acls_failed
+from appliance.server.handlers.cluster_admin import update_features_failed
 from appliance.server.handlers.configs import alter_failed, incremental_alter_failed
 from appliance.server.handlers.quotas import alter_failed as alter_quotas_failed
 from appliance.server.handlers.replicas import alter_reassignments_failed, elect_failed, unregister_failed
@@ -97,6 +99,7 @@ def controller_handlers() -> dict[int, HandlerEntry]:
         ApiKey.CREATE_PARTITIONS: _deciding(partitions.create_partitions, create_partitions_failed, spread=True),
         ApiKey.ALTER_CONFIGS: _deciding(configs.alter, alter_failed, spread=True),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _deciding(configs.alter_incrementally, incremental_alter_failed, spread=True),
+        ApiKey.UPDATE_FEATURES: _deciding(features.update_features, update_features_failed, spread=True),
         ApiKey.ALTER_CLIENT_QUOTAS: _deciding(client_quotas.alter_quotas, alter_quotas_failed, spread=True),
         ApiKey.ELECT_LEADERS: _deciding(
             leader_elections.elect_leaders, elect_failed, spread=True, asks=leader_elections.wanted_uncleanly

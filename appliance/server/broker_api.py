@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from appliance.base.errors import ErrorCode
+from appliance.controller.features import SHARE_VERSION, level_of
 from appliance.partition.fetch_sessions import FetchSessions
 from appliance.server.authentication import sasl_handlers
 from appliance.server.context import Broker
-from appliance.server.dispatcher import HandlerEntry
+from appliance.server.dispatcher import Handler, HandlerEntry, error_answer
 from appliance.server.handlers import (
     acls,
     alter_log_dirs,
@@ -41,10 +46,12 @@ from appliance.server.handlers import (
     transactions,
 )
 from appliance.server.handlers.replica_fetch_fast import fast_replica_fetch
+from appliance.server.requests import Pending, Request
 from appliance.wire.api import ApiKey
 from appliance.wire.messages.internal_import import IMPORT_RECORDS
 from appliance.wire.messages.internal_metadata import CONTROLLER_STATUS, REPLICA_LOG_ENDS
 from appliance.wire.messages.internal_status import BROKER_STATUS
+from appliance.wire.schema import Struct
 
 
 def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
@@ -101,9 +108,23 @@ def broker_handlers(broker: Broker) -> dict[int, HandlerEntry]:
         **acls.acl_handlers(),
         **telemetry.telemetry_handlers(),
         **groups.group_handlers(),
-        **share_groups.share_group_handlers(),
-        **share_fetch.share_fetch_handlers(),
-        **share_acknowledge.share_acknowledge_handlers(),
+        **_with_feature(SHARE_VERSION, share_groups.share_group_handlers()),
+        **_with_feature(SHARE_VERSION, share_fetch.share_fetch_handlers()),
+        **_with_feature(SHARE_VERSION, share_acknowledge.share_acknowledge_handlers()),
         **share_state.share_state_handlers(),
         **transactions.transaction_handlers(producer_ids.ProducerIds().handle),
     }
+
+
+def _with_feature(name: str, entries: Mapping[int, HandlerEntry]) -> dict[int, HandlerEntry]:
+    """These APIs while the feature is in force; without it they are UNSUPPORTED_VERSION, as in Kafka."""
+
+    def guarded(entry: HandlerEntry) -> Handler:
+        def handle(broker: Broker, request: Request) -> Struct | bytes | Pending | None:
+            if level_of(broker.image, name) > 0:
+                return entry.handle(broker, request)
+            return error_answer(entry, request, ErrorCode.UNSUPPORTED_VERSION)
+
+        return handle
+
+    return {key: replace(entry, handle=guarded(entry)) for key, entry in entries.items()}

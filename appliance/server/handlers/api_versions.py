@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from appliance.base.errors import ErrorCode
+from appliance.controller.features import FEATURES, level_of
 from appliance.server.context import Broker
 from appliance.server.requests import Request
 from appliance.wire.api import APIS
@@ -30,14 +31,6 @@ from appliance.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-FEATURES = {
-    "group.version": (0, 1),
-    "metadata.version": (7, 30),
-    "share.version": (0, 1),
-    "streams.version": (0, 1),
-    "transaction.version": (0, 2),
-}
-"""Lowest and highest version of each feature. The highest is in force."""
 LOWEST_MAY_BE_ZERO_SINCE = 4
 SOFTWARE_SINCE = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -67,13 +60,14 @@ def handle(broker: Broker, request: Request) -> ApiVersionsResponse:
             if key < FIRST_OWN_API_KEY
         ],
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in FEATURES.items()
-            if low or request.api_version >= LOWEST_MAY_BE_ZERO_SINCE
+            SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)
+            for name, feature in FEATURES.items()
+            if feature.lowest or request.api_version >= LOWEST_MAY_BE_ZERO_SINCE
         ],
         finalized_features_epoch=max(0, broker.image.position),
         finalized_features=[
-            FinalizedFeatureKey(name=name, max_version_level=high, min_version_level=high)
-            for name, (_, high) in FEATURES.items()
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in ((name, level_of(broker.image, name)) for name in FEATURES)
+            if level
         ],
     )

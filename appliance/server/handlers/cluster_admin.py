@@ -1,22 +1,22 @@
-"""ListConfigResources 0-1, UpdateFeatures 0-2 and DescribeQuorum 0-2, all from this broker's image.
+"""ListConfigResources 0-1 and DescribeQuorum 0-2 from this broker's image, UpdateFeatures 0-2 forwarded.
 
 - ListConfigResources (KIP-1142): the names of all topics, brokers, groups and client metrics that have configs.
-- UpdateFeatures (KIP-584): levels follow the release, so only what is in force already can be asked for.
+- UpdateFeatures (KIP-584): `appliance.controller.features` has the levels.
 - DescribeQuorum (KIP-595): the active controller is the one voter there is; whoever takes over needs no quorum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 from appliance.base.config_resources import CLIENT_METRICS, GROUP
-from appliance.base.errors import ErrorCode, KafkaError
+from appliance.base.errors import ErrorCode
 from appliance.controller.image import MetadataImage
 from appliance.server.context import Broker
-from appliance.server.handlers.api_versions import FEATURES
+from appliance.server.forwarding import forward
 from appliance.server.handlers.configs import BROKER, BROKER_LOGGER, TOPIC
-from appliance.server.requests import Request
+from appliance.server.requests import Pending, Request
 from appliance.wire.messages import describe_quorum as quorum_messages
 from appliance.wire.messages.list_config_resources import (
     ConfigResource,
@@ -24,18 +24,17 @@ from appliance.wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from appliance.wire.messages.update_features import (
-    FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from appliance.wire.schema import Struct
 
 ALL_TYPES = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 TYPES_SINCE = 1
 METADATA_TOPIC = "__cluster_metadata"
 ONE_ERROR_SINCE = 2
 NODES_SINCE = 2
-UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 def list_config_resources(broker: Broker, request: Request) -> ListConfigResourcesResponse:
@@ -61,39 +60,26 @@ def _names(image: MetadataImage, kind: int) -> Iterator[str]:
         yield from sorted(name for resource_type, name in image.resource_configs if resource_type == kind)
 
 
-def update_features(broker: Broker, request: Request) -> UpdateFeaturesResponse:
+def update_features(broker: Broker, request: Request) -> Pending:
     body = cast(UpdateFeaturesRequest, request.body)
-    results: list[UpdatableFeatureResult] = []
     for update in body.feature_updates:
-        result = UpdatableFeatureResult(feature=update.feature, error_message=None)
-        results.append(result)
-        try:
-            _check_update(update, request.api_version)
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-    response = UpdateFeaturesResponse(error_message=None)
-    failed = next((result for result in results if result.error_code), None)
-    if failed is not None:
-        response.error_code, response.error_message = failed.error_code, failed.error_message
-    elif request.api_version < ONE_ERROR_SINCE:
-        response.results = results
-    return response
+        # As in Kafka, this word of version 0 says nothing.
+        update.allow_downgrade = False
+
+    def add_results(response: Struct, answer: Callable[[], None]) -> None:
+        decided = cast(UpdateFeaturesResponse, response)
+        if decided.error_code == ErrorCode.NONE and request.api_version < ONE_ERROR_SINCE:
+            decided.results = [
+                UpdatableFeatureResult(feature=update.feature, error_message=None) for update in body.feature_updates
+            ]
+        answer()
+
+    return forward(broker, request, update_features_failed, add_results)
 
 
-def _check_update(update: FeatureUpdateKey, version: int) -> None:
-    upgrade_type = update.upgrade_type
-    if version < 1:
-        upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
-    known = FEATURES.get(update.feature)
-    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"there is no kind of update {upgrade_type}")
-    if known is None:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"there is no feature {update.feature!r}")
-    if update.max_version_level != known[1]:
-        raise KafkaError(
-            ErrorCode.INVALID_UPDATE_VERSION,
-            f"{update.feature} is at level {known[1]}, that of this release, and follows it",
-        )
+def update_features_failed(request: Request, code: ErrorCode, message: str | None) -> UpdateFeaturesResponse:
+    """The answer when everything failed alike."""
+    return UpdateFeaturesResponse(error_code=code, error_message=message)
 
 
 def quorum(broker: Broker, request: Request) -> quorum_messages.DescribeQuorumResponse:

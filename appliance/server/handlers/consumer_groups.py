@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import cast
 
 from appliance.base.errors import ErrorCode
+from appliance.controller.features import GROUP_VERSION, level_of
 from appliance.server.context import Broker
 from appliance.server.dispatcher import HandlerEntry
 from appliance.server.handlers.group_calls import coordinators_of, of_group
@@ -69,4 +70,5 @@ def describe_failed(request: Request, code: ErrorCode, message: str | None) -> C
 
 
 def _is_served(broker: Broker) -> bool:
-    return PROTOCOL in broker.config.get("group.coordinator.rebalance.protocols")
+    named = PROTOCOL in broker.config.get("group.coordinator.rebalance.protocols")
+    return named and level_of(broker.image, GROUP_VERSION) > 0

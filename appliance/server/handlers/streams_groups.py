@@ -1,7 +1,7 @@
 """StreamsGroupHeartbeat 0 and StreamsGroupDescribe 0: groups of Kafka Streams' own protocol (KIP-1071).
 
 The group's coordinator decides. What the topology needs and is not there is made here, with the rights of who asked.
-Without `streams` in `group.coordinator.rebalance.protocols` both are UNSUPPORTED_VERSION, as in Kafka.
+Without `streams` in `group.coordinator.rebalance.protocols`, or with streams.version 0, both are UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 from appliance.authorizer.bindings import Operation, ResourceType
 from appliance.base.errors import ErrorCode
+from appliance.controller.features import STREAMS_VERSION, level_of
 from appliance.server.context import Broker
 from appliance.server.dispatcher import HandlerEntry
 from appliance.server.handlers.group_calls import answer_or_wait, call_of, coordinators_of
@@ -143,4 +144,5 @@ def describe_failed(request: Request, code: ErrorCode, message: str | None) -> S
 
 
 def _is_served(broker: Broker) -> bool:
-    return PROTOCOL in broker.config.get("group.coordinator.rebalance.protocols")
+    named = PROTOCOL in broker.config.get("group.coordinator.rebalance.protocols")
+    return named and level_of(broker.image, STREAMS_VERSION) > 0

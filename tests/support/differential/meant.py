@@ -94,8 +94,4 @@ MEANT: list[Meant] = [
         r"API_VERSIONS .* api_keys\[\d+\]\S*",
         "Not all APIs are served, and some in older versions, too.",
     ),
-    Meant(
-        r"API_VERSIONS .* (supported|finalized)_features.*",
-        "Of Kafka's features those are named that are in force.",
-    ),
 ]
