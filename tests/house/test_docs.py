@@ -72,8 +72,9 @@ class _AnyBroker:
 
 
 def test_the_served_apis_are_those_that_the_document_names() -> None:
+    from appliance.controller.features import FEATURES
     from appliance.server.broker_api import broker_handlers
-    from appliance.server.handlers.api_versions import FEATURES, FIRST_OWN_API_KEY
+    from appliance.server.handlers.api_versions import FIRST_OWN_API_KEY
     from appliance.wire.api import APIS
 
     text = text_of(Path("docs/compatibility.md")) or ""
@@ -81,4 +82,4 @@ def test_the_served_apis_are_those_that_the_document_names() -> None:
     named = re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b|\b(?:Produce|Fetch|Heartbeat|Metadata)\b", section)
     served = {APIS[key].name for key in broker_handlers(_AnyBroker()) if key < FIRST_OWN_API_KEY}  # type: ignore[arg-type]
     assert sorted(named) == sorted(served)
-    assert all(f"{name} {highest}" in section for name, (_, highest) in FEATURES.items())
+    assert all(f"{name} {feature.at_first}" in section for name, feature in FEATURES.items())
