@@ -28,7 +28,7 @@ def test_what_kafka_passes_and_we_do_not_is_a_difference() -> None:
     ours = {"a::one": "passed", "a::two": "failed", "a::three": "passed", "a::four": "skipped"}
     theirs = {"a::one": "passed", "a::two": "passed", "a::three": "skipped", "a::four": "passed"}
     cells = row("kcat", ours, theirs, "today", "1.7").split(" | ")
-    assert cells == ["| kcat", "1.7", "2 of 3", "3 of 3", "2", "`four`, `two`", "today |"]
+    assert cells == ["| kcat, librdkafka", "1.7", "2 of 3", "3 of 3", "2", "`four`, `two`", "today |"]
 
 
 def test_lines_of_clients_that_did_not_run_stay() -> None:
