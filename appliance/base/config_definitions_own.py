@@ -129,7 +129,7 @@ _TIERING = (
         "tiering.groups.interval.ms",
         INT,
         60_000,
-        "How often the committed offsets of groups are put into the object store, if there are new ones.",
+        "How often what groups have committed, and states of share groups, go to the object store, if there is news.",
     ),
     row(
         "restore.offset.gap",

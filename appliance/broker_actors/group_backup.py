@@ -1,8 +1,8 @@
-"""Committed offsets of groups go to the object store each `tiering.groups.interval.ms`, and come back to a lost log.
+"""What groups have committed goes to the object store each `tiering.groups.interval.ms`, and comes back to a lost log.
 
-Compacted topics are not tiered, so each led partition of `__consumer_offsets` is backed up as what compaction would
-leave of it: one object, replaced by compare-and-swap, and left alone once a later leader has written it. A leader that
-had the partition's log and has it no more reads it back before it serves.
+Internal topics are not tiered, so each led partition of `__consumer_offsets` is backed up as what compaction would
+leave of it, each of `__share_group_state` as its states: one object, replaced by compare-and-swap, and left alone once
+a later leader has written it. A leader that had the partition's log and has it no more reads it back before it serves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from appliance.base.background import Background
@@ -24,7 +24,7 @@ from appliance.base.object_store import (
     ObjectStoreError,
 )
 from appliance.broker_actors.hosted_partition import HostedPartition
-from appliance.broker_actors.internal_topics import CONSUMER_OFFSETS
+from appliance.broker_actors.internal_topics import BACKED_UP, SHARE_STATE
 from appliance.controller.image import MetadataImage
 from appliance.coordinator.backup import (
     BackupHead,
@@ -36,6 +36,7 @@ from appliance.coordinator.backup import (
 )
 from appliance.log.errors import LogWriteFailed
 from appliance.records.batch import parse_header
+from appliance.share_groups.backup import LastStates
 from appliance.tiering.names import groups_name
 
 _log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ BATCHES_PER_SLICE = 8
 class _Led:
     hosted: HostedPartition
     leader_epoch: int
-    known: LastRecords = field(default_factory=LastRecords)
+    known: LastRecords | LastStates
     read_to: int = -1
     """All below is in `known`."""
     stored_to: int = -1
@@ -79,10 +80,11 @@ class GroupBackup:
 
     def leading(self, hosted: HostedPartition) -> None:
         """This broker begins to lead a partition."""
-        if hosted.topic != CONSUMER_OFFSETS:
+        if hosted.topic not in BACKED_UP:
             return
         self.stopped(hosted)
-        led = self._led[hosted.topic_id, hosted.partition] = _Led(hosted, hosted.leader_epoch)
+        known = LastStates() if hosted.topic == SHARE_STATE else LastRecords()
+        led = self._led[hosted.topic_id, hosted.partition] = _Led(hosted, hosted.leader_epoch, known)
         if hosted.recovering:
             self._restore(led)
 
@@ -131,7 +133,8 @@ class GroupBackup:
         """In a helper thread. Raises: ObjectStoreError, CorruptBackup, CorruptBatch, OSError."""
         hosted = led.hosted
         if led.read_to < end:
-            start = hosted.log.local_log_start_offset if led.read_to < 0 else led.read_to
+            # What the share coordinator has cut says nothing that a later record does not.
+            start = max(led.read_to, hosted.log.local_log_start_offset)
             led.known.read(hosted.log.batches(start, end))
             led.read_to = end
         topic = self._image().topics_by_id.get(hosted.topic_id)

@@ -57,6 +57,8 @@ class InternalTopics:
 
 
 INTERNAL_REPLICAS = 3
+BACKED_UP = (CONSUMER_OFFSETS, SHARE_STATE)
+"""Not tiered, but kept in the object store as a backup of each partition."""
 
 
 def internal_topic(name: str, config: BrokerConfig, brokers: int) -> CreatableTopic:

@@ -15,7 +15,7 @@ from appliance.base.errors import ErrorCode, InvariantBroken
 from appliance.base.ids import TopicPartition
 from appliance.broker_actors.data_directories import DataDirectories
 from appliance.broker_actors.hosted_partition import HostedPartition
-from appliance.broker_actors.internal_topics import CONSUMER_OFFSETS
+from appliance.broker_actors.internal_topics import BACKED_UP
 from appliance.broker_actors.log_opening import LogOpening
 from appliance.controller.image import MetadataImage, PartitionState, TopicState
 from appliance.controller.records import LeaderRecoveryState
@@ -388,7 +388,7 @@ class PartitionHost:
         was_leader = hosted.is_leader
         is_empty = hosted.log_end_offset == 0 and state.leader_epoch > 0
         hosted.log_was_lost = is_empty and state.leader_recovery_state == LeaderRecoveryState.RECOVERING
-        recovering = (hosted.config.remote_storage_enable or (is_empty and hosted.topic == CONSUMER_OFFSETS)) and (
+        recovering = (hosted.config.remote_storage_enable or (is_empty and hosted.topic in BACKED_UP)) and (
             state.leader_recovery_state == LeaderRecoveryState.RECOVERING
             # Where there are other replicas the controller knows: who lost data was taken out of the ISR.
             or (

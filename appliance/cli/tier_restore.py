@@ -33,7 +33,8 @@ PARTITIONS_PER_ELECTION = 1_000
 REBUILT_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Of topics whose own configs are lost: nothing is deleted before somebody says what may be."""
 GROUPS_CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 << 20)}
-GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+SHARES_CONFIGS = {"cleanup.policy": "delete", "remote.storage.enable": "false", **REBUILT_CONFIGS}
+GROUPS, TRANSACTIONS, SHARES = "__consumer_offsets", "__transaction_state", "__share_group_state"
 
 
 @dataclass(slots=True)
@@ -101,7 +102,8 @@ def restore(
 def _lost(store: ObjectStore, image: MetadataImage, only: Sequence[str] | None) -> list[_Row]:
     """Partitions of which all copies are lost; those of internal topics first. Raises: ObjectStoreError."""
     rows = []
-    for name, topic in sorted(image.topics.items(), key=lambda item: (item[0] not in (GROUPS, TRANSACTIONS), item[0])):
+    first = (GROUPS, TRANSACTIONS, SHARES)
+    for name, topic in sorted(image.topics.items(), key=lambda item: (item[0] not in first, item[0])):
         if only and name not in only:
             continue
         rows += [_row(store, topic, partition) for partition in topic.partitions if partition.data_lost]
@@ -114,7 +116,7 @@ def _row(store: ObjectStore, topic: TopicState, partition: PartitionState) -> _R
     from appliance.tiering.names import manifest_name
 
     row = _Row(topic.name, partition.partition, "nothing")
-    if topic.name == GROUPS:
+    if topic.name in (GROUPS, SHARES):
         row.source = "backup of groups"
         return row
     if topic.name == TRANSACTIONS:
@@ -195,7 +197,8 @@ def _begin_anew(store: ObjectStore, brokers: Sequence[int], replicas: int, outpu
     found += [
         FoundPartition(one.topic, one.topic_id, one.partition, one.leader_epoch, one.partitions) for one in backups
     ]
-    configs = {name: GROUPS_CONFIGS if name == GROUPS else REBUILT_CONFIGS for name in {one.topic for one in found}}
+    of_internal = {GROUPS: GROUPS_CONFIGS, SHARES: SHARES_CONFIGS}
+    configs = {name: of_internal.get(name, REBUILT_CONFIGS) for name in {one.topic for one in found}}
     image = rebuild(store, found, brokers, replicas, configs)
     if output is Format.JSON:
         print_json({"cluster_id": image.cluster_id, "rebuilt": sorted(image.topics)})

@@ -1,5 +1,7 @@
 """The backup of one partition of `__consumer_offsets` in the object store: what compaction would leave of it. Pure.
 
+That of a partition of `__share_group_state` has the same form (`appliance.share_groups.backup`).
+
     one line of JSON   format ("appliance groups"), format_version, topic, topic_id, partition, partitions,
                        leader_epoch, version, end_offset, records, length, crc32c
     batches            `length` bytes, whose CRC-32C the line has

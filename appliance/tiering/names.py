@@ -69,7 +69,7 @@ def groups_folder(topic_id: uuid.UUID) -> str:
 
 
 def groups_name(topic_id: uuid.UUID, partition: int) -> str:
-    """The backup of one partition of `__consumer_offsets`."""
+    """The backup of one partition of `__consumer_offsets` or `__share_group_state`."""
     return f"{groups_folder(topic_id)}{partition:05}"
 
 
