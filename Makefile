@@ -6,7 +6,7 @@ SEEDS ?= 500
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale bench-failover bench-replicated bench-groups bench-tls profile bench-spark bench-tiering native wheel lock clean
+.PHONY: help setup setup-test demo up fmt lint test sim compat soak bench bench-scale bench-failover bench-replicated bench-groups bench-shares bench-tls profile bench-spark bench-tiering native wheel lock clean
 
 help:
 	@echo "make setup       check this machine and make .venv from the locked requirements"
@@ -23,6 +23,7 @@ help:
 	@echo "make bench-failover    leaders killed, beside Apache Kafka (ARGS=--quick; ARGS=\"--only one kafka\")"
 	@echo "make bench-replicated  three replicas, acks=1 and acks=all, beside Apache Kafka (ARGS=--quick)"
 	@echo "make bench-groups      groups of 100 members over 1,000 partitions, beside Apache Kafka (ARGS=--quick)"
+	@echo "make bench-shares      members of a share group read and accept records, beside Apache Kafka (ARGS=--quick)"
 	@echo "make bench-tls         produce and fetch under TLS, beside Apache Kafka (ARGS=--quick)"
 	@echo "make profile     where the time of a produce request goes, into docs/benchmarks.md"
 	@echo "make bench-spark the same for Spark"
@@ -81,6 +82,9 @@ bench-replicated: setup-test
 
 bench-groups: setup-test
 	.venv/bin/python -m tests.benchmarks.groups $(ARGS)
+
+bench-shares: setup-test
+	.venv/bin/python -m tests.benchmarks.shares $(ARGS)
 
 bench-tls: setup-test
 	.venv/bin/python -m tests.benchmarks.tls $(ARGS)

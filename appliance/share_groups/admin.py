@@ -150,9 +150,12 @@ def delete_offsets(
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             result.error_message = "This server does not host this topic-partition."
             continue
-        result.topic_id = topic.topic_id
         if topic.topic_id in known.initialized or topic.topic_id in known.deleting:
+            result.topic_id = topic.topic_id
             chosen[topic.topic_id] = row.topic_name
+        else:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            result.error_message = "The group has no offsets of this topic."
     if not chosen:
         return [Answer(call, response)]
     record = KnownStateRecord(group.group_id, _without(known, chosen, deleting={**known.deleting, **chosen}))

@@ -49,6 +49,8 @@ from appliance.wire.messages.share_group_heartbeat import (
 
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 FIRST_EPOCH = 1
+MEMBER_ID_MAX = 36
+"""Characters of a member id, as in Kafka."""
 PLACES_MAX = 10_000
 """Partitions whose state is asked for at once; the others follow with later heartbeats."""
 
@@ -74,6 +76,8 @@ def check(request: ShareGroupHeartbeatRequest) -> tuple[ErrorCode, str]:
         return invalid, "GroupId can't be empty."
     if not request.member_id.strip():
         return invalid, "MemberId can't be empty."
+    if len(request.member_id) > MEMBER_ID_MAX:
+        return invalid, f"MemberId can't have more than {MEMBER_ID_MAX} characters."
     if request.rack_id is not None and not request.rack_id.strip():
         return invalid, "RackId can't be empty."
     if request.member_epoch < LEAVE_EPOCH:

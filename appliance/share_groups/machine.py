@@ -209,6 +209,11 @@ class ShareGroups:
         group = context.find(group_id)
         if type(request) not in IS_OURS and group is None:
             return self.others.handle(call, now)
+        if not group_id:
+            return [Answer(call, refuse(call, ErrorCode.INVALID_GROUP_ID, "The group id must be set."))]
+        if group is None and isinstance(request, AlterShareGroupOffsetsRequest) and group_id not in self.others.stored:
+            # As in Kafka, offsets may be set before the first member comes.
+            group = ShareGroup(group_id)
         if group is None:
             return [Answer(call, refuse(call, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group."))]
         match request:

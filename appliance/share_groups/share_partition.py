@@ -206,21 +206,25 @@ class SharePartition:
     def acknowledge(self, member_id: str, said: Sequence[Said], now_ms: int) -> Operation | ErrorCode:
         """Take over what a member says, all of it or nothing."""
         rows: list[tuple[int, int, int]] = []
-        before = -1
+        before, overlap = -1, False
         for each in said:
             first, last, types = each
-            if first < 0 or first > last or first <= before or len(types) not in (1, last - first + 1):
+            if first < 0 or first > last or first < before or len(types) not in (1, last - first + 1):
                 return ErrorCode.INVALID_REQUEST
             if any(not GAP <= kind <= RENEW for kind in types):
                 return ErrorCode.INVALID_REQUEST
             if RENEW in types and not self.limits.renewing:
                 return ErrorCode.INVALID_RECORD_STATE
+            overlap |= first == before
             before = last
             if last < self.start_offset:
                 continue
             if last > self.end_offset:
                 return ErrorCode.INVALID_REQUEST
             rows += by_kind(each, self.start_offset)
+        if overlap:
+            # As in Kafka: of the last offset of a batch the next one comes too late.
+            return ErrorCode.INVALID_RECORD_STATE
         for first, last, _ in rows:
             for run in self._overlapping(first, last):
                 if run.state != ACQUIRED or run.member_id != member_id or run.operation is not None:

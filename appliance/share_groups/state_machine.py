@@ -103,7 +103,8 @@ class ShareStateMachine:
         if not request.group_id or key.partition < 0:
             return [Answer(call, refuse(call, ErrorCode.INVALID_REQUEST))]
         state = self.stored.states.get(key)
-        if not isinstance(request, DeleteShareGroupStateRequest) and not self._exists(key):
+        lacks_state = isinstance(request, ReadShareGroupStateRequest | WriteShareGroupStateRequest) and state is None
+        if not (lacks_state or isinstance(request, DeleteShareGroupStateRequest) or self._exists(key)):
             return [Answer(call, refuse(call, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))]
         match request:
             case InitializeShareGroupStateRequest():
@@ -135,6 +136,7 @@ class ShareStateMachine:
             max(wanted.state_epoch, 0),
             wanted.start_offset,
             snapshot_epoch=0 if state is None else state.snapshot_epoch + 1,
+            delivery_complete_count=-1 if wanted.start_offset < 0 else 0,
             leader_epoch=-1 if state is None else state.leader_epoch,
             created_ms=now.wall_ms,
             written_ms=now.wall_ms,

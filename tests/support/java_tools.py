@@ -29,7 +29,8 @@ def tool(name: str, *arguments: str, stdin: str = "", code: int = 0) -> str:
 
 
 def _class(name: str) -> str:
-    return name if name.startswith(("org.", "kafka.")) else f"{TOOLS}.{name}"
+    """A class; a file of source is compiled as it starts."""
+    return name if name.startswith(("org.", "kafka.", "/")) else f"{TOOLS}.{name}"
 
 
 class RunningTool:

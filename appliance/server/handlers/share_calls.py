@@ -14,14 +14,13 @@ from appliance.server.context import Broker
 from appliance.server.leaders import leader_hint
 from appliance.server.requests import Request
 from appliance.share_groups.config import PartitionLimits
+from appliance.share_groups.heartbeat import MEMBER_ID_MAX
 from appliance.share_groups.runs import Said
-from appliance.share_groups.sessions import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession, ShareSessions
+from appliance.share_groups.sessions import FIRST_EPOCH, Place, ShareSession, ShareSessions
 from appliance.share_groups.share_partition import RENEW
 from appliance.wire.schema import Struct
 
 PROTOCOL = "share"
-MEMBER_ID_MAX = 36
-"""Characters of a member id, as in Kafka."""
 LOADING = ErrorCode.COORDINATOR_NOT_AVAILABLE
 """A partition whose state cannot be had just now has no news; its reader waits."""
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -82,8 +81,6 @@ def refusal(body: Any) -> tuple[ErrorCode, str] | None:
         return ErrorCode.INVALID_REQUEST, "The group id must be set."
     if not body.member_id or len(body.member_id) > MEMBER_ID_MAX:
         return ErrorCode.INVALID_REQUEST, f"The member id must have 1 to {MEMBER_ID_MAX} characters."
-    if body.share_session_epoch < FINAL_EPOCH:
-        return ErrorCode.INVALID_SHARE_SESSION_EPOCH, "The share session epoch is invalid."
     return None
 
 

@@ -125,19 +125,20 @@ class _Row:
         self.completed: list[tuple[Place, DescribeShareGroupOffsetsResponsePartition, int]] = []
         """Those whose lag can be counted, with the records behind the start that are done with."""
         view = _view(broker, wanted.group_id)
-        known = view.known_state(wanted.group_id) if not isinstance(view, ErrorCode) else None
-        if known is None:
-            self.answer.error_code = view if isinstance(view, ErrorCode) else ErrorCode.GROUP_ID_NOT_FOUND
-            if not isinstance(view, ErrorCode):
-                self.answer.error_message = f"Group {wanted.group_id} not found."
+        if isinstance(view, ErrorCode):
+            self.answer.error_code = view
         elif wanted.topics is None:
-            for topic_id, (name, partitions) in known.initialized.items():
+            known = view.known_state(wanted.group_id)
+            for topic_id, (name, partitions) in known.initialized.items() if known is not None else ():
                 self._add(name, topic_id, list(partitions))
         else:
             for topic in wanted.topics:
                 state = broker.image.topics.get(topic.topic_name)
                 if state is None:
-                    self._add_unknown(topic.topic_name, uuid.UUID(int=0), topic.partitions)
+                    # As in Kafka: nothing has been read of it.
+                    for index in topic.partitions:
+                        row = DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=-1)
+                        self._topic(topic.topic_name, uuid.UUID(int=0)).partitions.append(row)
                     continue
                 there = [each for each in topic.partitions if 0 <= each < len(state.partitions)]
                 self._add(topic.topic_name, state.topic_id, there)

@@ -6,6 +6,8 @@ from tests.support.differential import (  # noqa: F401
     consumer_groups,
     groups,
     records,
+    share_groups,
+    share_state,
     streams_groups,
     topics,
     transactions,

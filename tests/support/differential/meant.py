@@ -91,6 +91,46 @@ MEANT: list[Meant] = [
         "UpdateFeatures says no text where there is no error; Kafka says `NONE`.",
     ),
     Meant(
+        r"DESCRIBE_SHARE_GROUP_OFFSETS (handed out|some|all|good and bad) \S*(start_offset|lag)",
+        "A share group's start is written down with the first read, and moves with the write that ends what lies "
+        "before it; Kafka's is a write late.",
+    ),
+    Meant(
+        r"DESCRIBE_SHARE_GROUP_OFFSETS after that \S*lag",
+        "A share group's lag is never below 0; Kafka's is where the start lies behind the end.",
+    ),
+    Meant(
+        r"DESCRIBE_SHARE_GROUP_OFFSETS no group .*",
+        "DescribeShareGroupOffsets without a group id is INVALID_GROUP_ID, not UNKNOWN_SERVER_ERROR.",
+    ),
+    Meant(
+        r"SHARE_FETCH (of )?a topic that is missing .*",
+        "A topic id that nobody has is UNKNOWN_TOPIC_ID by itself in ShareFetch; Kafka answers UNKNOWN_SERVER_ERROR to "
+        "the whole request.",
+    ),
+    Meant(
+        r"SHARE_(FETCH|ACKNOWLEDGE) no group .*",
+        "ShareFetch and ShareAcknowledge without a group id are INVALID_REQUEST; Kafka takes an empty one for a group.",
+    ),
+    Meant(
+        r"SHARE_FETCH a mode that is none .*",
+        "An acquire mode that does not exist is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR.",
+    ),
+    Meant(
+        r"SHARE_ACKNOWLEDGE a partition of which it has none .*",
+        "What is said of records that nobody has had is INVALID_RECORD_STATE, also where none of the partition were "
+        "handed out; Kafka then answers UNKNOWN_TOPIC_OR_PARTITION.",
+    ),
+    Meant(
+        r"\S+_SHARE_GROUP_STATE\S* no group .*",
+        "The state of a share group without an id is INVALID_REQUEST for each partition; Kafka leaves them out.",
+    ),
+    Meant(
+        r"DELETE_SHARE_GROUP_STATE (a partition that is missing|a topic that is missing|no topic) .*",
+        "The state of a share group's partition may be deleted when its topic is gone; Kafka answers "
+        "UNKNOWN_TOPIC_OR_PARTITION.",
+    ),
+    Meant(
         r"API_VERSIONS .* api_keys\[\d+\]\S*",
         "Not all APIs are served, and some in older versions, too.",
     ),

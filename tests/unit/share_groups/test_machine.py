@@ -14,7 +14,10 @@ from appliance.wire.messages.alter_share_group_offsets import (
 )
 from appliance.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from appliance.wire.messages.delete_groups import DeleteGroupsRequest
-from appliance.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from appliance.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from appliance.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.support.share_group_bench import ShareGroupBench, owned
 
@@ -105,6 +108,7 @@ def test_who_is_silent_is_removed_and_who_is_behind_joins_anew() -> None:
     [
         ({"group_id": " "}, ErrorCode.INVALID_REQUEST),
         ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "m" * 37}, ErrorCode.INVALID_REQUEST),
         ({"epoch": -2}, ErrorCode.INVALID_REQUEST),
         ({"names": None}, ErrorCode.INVALID_REQUEST),
         ({"names": []}, ErrorCode.INVALID_REQUEST),
@@ -187,8 +191,34 @@ def test_offsets_are_set_in_a_new_epoch_of_an_empty_group() -> None:
     job = bench.persisted[-1]
     assert [(each.topic_id, each.partition, each.start_offset) for each in job.places] == [(topic, 0, 7)]
     assert job.state_epoch == epoch + 1
-    alter.group_id = "nobody"
-    assert bench.submit(alter).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    alter.group_id = ""
+    assert bench.submit(alter).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_offsets_may_be_set_before_the_first_member_comes() -> None:
+    bench = ShareGroupBench()
+    topic = bench.world.put("t", 1)
+    rows = [AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=7)]
+    alter = AlterShareGroupOffsetsRequest(
+        group_id="g", topics=[AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=rows)]
+    )
+    (answer,) = bench.submit(alter).responses
+    assert [each.error_code for each in answer.partitions] == [0]
+    described = bench.machine.describe_share_group("g")
+    assert (described.error_code, described.group_state, described.members) == (0, "Empty", [])
+    assert bench.machine.known_state("g").initialized == {topic: ("t", (0,))}
+
+
+def test_offsets_that_a_group_has_not_are_not_deleted() -> None:
+    bench = ShareGroupBench()
+    bench.world.put("t", 1)
+    bench.world.put("other", 1)
+    bench.heartbeat(names=["t"])
+    bench.heartbeat(epoch=-1)
+    rows = [DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in ("t", "other", "missing")]
+    answer = bench.submit(DeleteShareGroupOffsetsRequest(group_id="g", topics=rows))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [each.error_code for each in answer.responses] == [0, unknown, unknown]
 
 
 def test_with_a_topic_its_states_go() -> None:

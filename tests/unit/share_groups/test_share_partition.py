@@ -79,6 +79,8 @@ def test_who_says_something_twice_is_refused_the_second_time() -> None:
     assert isinstance(made.acknowledge("m", [Said(0, 1, [ACCEPT])], 0), Operation)
     assert made.acknowledge("m", [Said(1, 2, [ACCEPT])], 0) is ErrorCode.INVALID_RECORD_STATE
     assert made.acknowledge("m", [Said(2, 3, [ACCEPT]), Said(2, 2, [ACCEPT])], 0) is ErrorCode.INVALID_REQUEST
+    assert made.acknowledge("m", [Said(2, 3, [ACCEPT]), Said(3, 3, [ACCEPT])], 0) is ErrorCode.INVALID_RECORD_STATE
+    assert isinstance(made.acknowledge("m", [Said(2, 3, [ACCEPT])], 0), Operation)
 
 
 def test_the_share_coordinator_hears_of_everything_in_one_write_at_a_time() -> None:
