@@ -34,6 +34,7 @@ from appliance.tiering.events import (
     RollSegment,
     SegmentUploaded,
     StartAt,
+    SweepFailed,
     SweepObjects,
     Swept,
     TieredTo,
@@ -388,14 +389,15 @@ class World:
                 page = page_item(str(name), b"", items)
                 send(lambda: self._create(str(name), items, PageUploaded(page)))
             case ReadPage(item):
-                send(
-                    lambda: PageRead(item, self.books.page(item)) if item.name in store.objects else ReadFailed("gone")
-                )
+                send(lambda: self._read_page(item))
             case DeleteObjects(names):
                 self._delete_all(broker, machine, list(names), lambda: ObjectsDeleted(names), unanswered)
             case SweepObjects(manifest, epoch):
 
-                def sweep(names: list[str]) -> None:
+                def sweep(names: list[str] | None) -> None:
+                    if names is None:
+                        self._answer(broker, machine, SweepFailed("a page is gone"))
+                        return
                     self._delete_all(broker, machine, names, lambda: Swept(len(names)), unanswered)
 
                 store.request(lambda: self._dead(manifest, epoch), sweep, unanswered)
@@ -428,13 +430,17 @@ class World:
     def _read_page(self, item: PageItem) -> Event:
         return PageRead(item, self.books.page(item)) if item.name in self.store.objects else ReadFailed("gone")
 
-    def _dead(self, manifest: Manifest, epoch: int) -> list[str]:
+    def _dead(self, manifest: Manifest, epoch: int) -> list[str] | None:
+        """None: the list is so old that a page of it is not there any more."""
         dead = []
         for text in sorted(self.store.objects):
             name = parse_name(text)
             old_enough = name is not None and (self.rules.sweep_everything or name.epoch <= epoch)
-            if name is not None and old_enough and not is_listed(manifest, name, self.books.page):
-                dead.append(text)
+            try:
+                if name is not None and old_enough and not is_listed(manifest, name, self.books.page):
+                    dead.append(text)
+            except KeyError:
+                return None
         return dead
 
     def _delete_all(
