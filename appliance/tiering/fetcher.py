@@ -45,7 +45,7 @@ SEARCH_BYTES = 128 << 10
 class RemoteRead(NamedTuple):
     """What one read brought."""
 
-    records: bytes
+    records: bytes | memoryview
     """Whole batches; the first may begin below the offset that was asked for."""
     next_offset: int
     """Where to go on."""
@@ -75,7 +75,7 @@ class RemoteLogReader:
 
     def read(self, topic_id: uuid.UUID, partition: int, offset: int, max_bytes: int, max_offset: int) -> bytes:
         """The batches of `fetch`, without what belongs to them."""
-        return self.fetch(topic_id, partition, offset, max_bytes, max_offset).records
+        return bytes(self.fetch(topic_id, partition, offset, max_bytes, max_offset).records)
 
     def fetch(self, topic_id: uuid.UUID, partition: int, offset: int, max_bytes: int, max_offset: int) -> RemoteRead:
         """Whole batches from the one that holds `offset` on, below `max_offset`, at least one if there is any.
@@ -157,11 +157,15 @@ class RemoteLogReader:
     def _read_segment(self, source: TierObject, start: int, end: int, max_bytes: int) -> RemoteRead:
         """Wanted batches of one object; no records when compaction left none in [start, end)."""
         position = source.tail.position_of(start)
-        found: list[bytes] = []
-        found_bytes, next_offset, held = 0, start, b""
+        found: list[bytes | memoryview] = []
+        held: bytes | memoryview = b""
+        found_bytes, next_offset = 0, start
         while piece := self._read(source, position):
+            if found:
+                # No more is copied than may be wanted.
+                piece = piece[: max_bytes - found_bytes]
             position += len(piece)
-            held += piece
+            held = b"".join((held, piece)) if held else piece
             wanted = wanted_batches(held, next_offset, end, max_bytes - found_bytes, min_one=not found)
             if wanted.stop > wanted.begin:
                 found.append(held[wanted.begin : wanted.stop])
@@ -169,7 +173,8 @@ class RemoteLogReader:
             held = held[wanted.stop :]
             if wanted.is_complete or found_bytes >= max_bytes:
                 break
-        return RemoteRead(b"".join(found), next_offset, source.tail.aborted_between(start, next_offset))
+        records = found[0] if len(found) == 1 else b"".join(found)
+        return RemoteRead(records, next_offset, source.tail.aborted_between(start, next_offset))
 
     def _search(self, manifest: Manifest, timestamp: int) -> RemoteOffset | None:
         for item in self._tier.leaves_younger_than(manifest, timestamp):
@@ -194,7 +199,7 @@ class RemoteLogReader:
         except (ObjectNotFound, RangeNotSatisfiable) as error:
             raise _Gone(item.name, error) from error
 
-    def _read(self, source: TierObject, position: int) -> bytes:
+    def _read(self, source: TierObject, position: int) -> memoryview:
         try:
             return self._chunks.read(source, position)
         except (ObjectNotFound, ETagMismatch, RangeNotSatisfiable) as error:

@@ -16,6 +16,7 @@ from appliance.tiering.layout import AbortedTransaction
 from appliance.tiering.manifest import HoleItem, SegmentItem, encode_page, page_item
 from appliance.tiering.names import ObjectName, partition_folder
 from tests.support.fault_store import away
+from tests.support.replicated import until
 from tests.support.tier_objects import TOPIC_ID
 from tests.support.tiered import Tiered, offsets_of, records_of
 from tests.support.tiering_kit import START_MS
@@ -174,6 +175,30 @@ def test_reading_in_order_reads_ahead_up_to_the_end_of_the_object(tiered: Tiered
     reader._chunks._threads.shutdown(wait=True)
     ahead = max(number for chunk_name, number in reader.cache._chunks if chunk_name == name)
     assert ahead >= (offset - 60) * 1_000 // 4096 + 3
+    reader.close()
+
+
+def test_what_is_read_ahead_comes_four_chunks_a_request_and_all_of_it_is_right(tiered: Tiered, tmp_path: Path) -> None:
+    for number in range(40):
+        tiered.hosted.append([b"%03d" % number * 330])
+    tiered.hosted.log.roll(0)
+    tiered.tier()
+    reader = reader_of(tiered, tmp_path, tiering_chunk_bytes=4096)
+    name, asked = tiered.object_name(5), []
+
+    def note(operation: str, wanted: str) -> None:
+        if operation == "get" and wanted == name:
+            asked.append(wanted)
+
+    tiered.store.rule = note
+    offset, found = 60, b""
+    while offset < 100:
+        answer = reader.fetch(TOPIC_ID, 0, offset, 1_200, END)
+        offset, found = answer.next_offset, found + answer.records
+        until(lambda: not reader._chunks._ahead and not reader._chunks._under_way, "what is read ahead")
+    assert [record.value for record in records_of(found)] == [b"%03d" % number * 330 for number in range(40)]
+    assert -(-len(found) // 4096) == 11
+    assert len(asked) == 5, "the tail, the first chunk, and then four, four and two"
     reader.close()
 
 
