@@ -1,6 +1,7 @@
 """`make bench-spark`: `format("appliance")` beside Spark's own Kafka source, each with its own brokers, same records.
 
-python -m tests.benchmarks.spark [--quick] [--print] [--only 100B] [--scale MILLIONS]
+python -m tests.benchmarks.spark [--quick] [--print] [--only 100B]
+python -m tests.benchmarks.spark --scale MILLIONS [--print]   what a record costs in larger and larger reads, alone
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from appliance.base.ids import TopicPartition
 from appliance.client.client import Client
 from appliance.records.builder import NewRecord, build_batch
 from appliance.records.compression import Codec
-from spark.decode_native import is_native
-from tests.benchmarks.report import listed, spread
+from spark.decode_native import NATIVE_VARIABLE, is_native
+from tests.benchmarks.report import listed, marked, spread
 from tests.benchmarks.run import give, machine_facts, say
 from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide, cpu_seconds_of, tree_of
 from tests.benchmarks.spark_peer import kafka_source_jars, kafka_source_python
@@ -33,10 +34,12 @@ from tests.support.repo import REPO
 
 BEGIN = "<!-- spark figures: written by `make bench-spark`, from here -->"
 END = "<!-- spark figures: to here -->"
+SCALE_BEGIN = "<!-- spark figures of scale: written by `make bench-spark ARGS='--scale 50'`, from here -->"
+SCALE_END = "<!-- spark figures of scale: to here -->"
 PARTITIONS = 2
 CONFIG = {"segment.bytes": str(64 << 20), "retention.ms": "-1"}
 TIERED = {"tiering.max.lag.ms": "5000"}
-ROUNDS, QUICK_ROUNDS, WARM_ROUNDS = 5, 2, 2
+ROUNDS, QUICK_ROUNDS, WARM_ROUNDS, SCALE_ROUNDS = 5, 2, 2, 3
 BATCHES = 40
 """Different ones; they come again and again."""
 LATEST_TIERED = -5
@@ -82,7 +85,7 @@ QUICK_SHARE = 8
 class Reader:
     """A session of one of the two sources, in a process with children; its CPU time is that of all of them."""
 
-    def __init__(self, name: str, python: str, settings: dict[str, Any]) -> None:
+    def __init__(self, name: str, python: str, settings: dict[str, Any], **environment: str) -> None:
         self.name = name
         self._process = subprocess.Popen(
             # -P: beside the program lies a module of the name `spark`, which it does not mean.
@@ -92,7 +95,13 @@ class Reader:
             stderr=subprocess.DEVNULL,
             text=True,
             cwd=REPO,
-            env={**os.environ, "PYTHONPATH": str(REPO), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(REPO),
+                "PYSPARK_PYTHON": python,
+                "PYSPARK_DRIVER_PYTHON": python,
+                **environment,
+            },
             start_new_session=True,
             preexec_fn=die_with_parent,
         )
@@ -218,15 +227,21 @@ def scale(side: Side, data: Data, millions: int) -> list[str]:
     wait_until_tiered(side.server, topic.name, records)
     lines = [f"### Cost of a record, {side.name}, {data.title}", ""]
     lines += ["| records | seconds | CPU of each, µs |", "|---|---|---|"]
-    size = 1_000_000
-    while size <= records:
-        ends = json.dumps({topic.name: {str(number): size // PARTITIONS for number in range(PARTITIONS)}})
-        found = [side.read(topic.name, startingOffsets="earliest", endingOffsets=ends) for _ in range(3)]
+    side.read(topic.name, startingOffsets="earliest", endingOffsets=ends_of(topic, records // millions))
+    for size in [*(1_000_000 * 2**step for step in range(millions.bit_length() - 1)), records]:
+        found = [
+            side.read(topic.name, startingOffsets="earliest", endingOffsets=ends_of(topic, size))
+            for _ in range(SCALE_ROUNDS)
+        ]
         seconds, cost = [run["wall_s"] for run in found], [all_cpu(run) / size * 1e6 for run in found]
         say(f"  {size:,} records: {min(cost):.3f} µs")
         lines.append(f"| {size:,} | {spread(seconds, 2)} | {spread(cost, 3)} |")
-        size = min(size * 2, records) if size < records else records + 1
-    return [*lines, ""]
+    return lines
+
+
+def ends_of(data: Data, size: int) -> str:
+    """So many records from the beginning, as many of each partition."""
+    return json.dumps({data.name: {str(number): size // PARTITIONS for number in range(PARTITIONS)}})
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -235,42 +250,56 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--print", action="store_true", help="print the section instead of writing the document")
     parser.add_argument("--only", choices=[data.name for data in DATA], help="one kind of records")
     parser.add_argument("--rounds", type=int, help=f"{ROUNDS} by default")
-    parser.add_argument("--scale", type=int, default=None, metavar="MILLIONS", help="of records, for the cost of each")
+    parser.add_argument("--scale", type=int, metavar="MILLIONS", help="of records: what each costs, and nothing else")
     chosen = parser.parse_args(arguments)
-    rounds = chosen.rounds or (QUICK_ROUNDS if chosen.quick else ROUNDS)
-    millions = (0 if chosen.quick else 8) if chosen.scale is None else chosen.scale
     began = time.time()
+    if chosen.scale is not None:
+        if chosen.scale < 2:
+            parser.error("--scale takes two million records or more")
+        with SideBySide(Appliance) as (ours,), Reader("ours", sys.executable, {"format": "appliance"}) as mine:
+            lines = scale(Side("ours, cold", mine, ours, {"tier": "tiered"}), DATA[0], chosen.scale)
+            facts = [*machine_facts(SCALE_ROUNDS, began), ("Spark", f"{mine.version}; decoder: {decoder()}")]
+        text = marked([*listed(facts), "", *lines], SCALE_BEGIN, SCALE_END)
+        give(text, SCALE_BEGIN, SCALE_END, prints=chosen.print)
+        return 0
+    rounds = chosen.rounds or (QUICK_ROUNDS if chosen.quick else ROUNDS)
+    lines = compare(rounds, QUICK_SHARE if chosen.quick else 1, chosen.only, began)
+    give(marked(lines, BEGIN, END), BEGIN, END, prints=chosen.print)
+    return 0
+
+
+def compare(rounds: int, share: int, only: str | None, began: float) -> list[str]:
+    """The whole section; `share`: by how much there are fewer records than should be quoted."""
     lines: list[str] = []
     jars, python = kafka_source_jars(), str(kafka_source_python())
     with ExitStack() as stack:
         kafka, ours = stack.enter_context(SideBySide(Kafka, Appliance))
         theirs = stack.enter_context(Reader("Spark's", python, {"format": "kafka", "jars": list(map(str, jars))}))
-        mine = stack.enter_context(Reader("ours", sys.executable, {"format": "appliance"}))
-        sides = [
-            Side("Spark's Kafka source, Apache Kafka", theirs, kafka, {}),
-            Side("ours, hot", mine, ours, {"tier": "hot"}),
-            Side("ours, cold", mine, ours, {"tier": "tiered"}),
-        ]
-        for data in DATA:
-            if chosen.only not in (None, data.name):
+        sides = [Side("Spark's Kafka source, Apache Kafka", theirs, kafka, {})]
+        for name, native in (("compiled", "1"), ("numpy", "0")):
+            if native == "1" and not is_native():
+                say("without the compiled helper: `make native` makes it")
                 continue
-            records = data.records // (QUICK_SHARE if chosen.quick else 1)
+            mine = Reader(f"ours, {name}", sys.executable, {"format": "appliance"}, **{NATIVE_VARIABLE: native})
+            stack.enter_context(mine)
+            sides += [Side(f"ours, hot, {name}", mine, ours, {"tier": "hot"}),
+                      Side(f"ours, cold, {name}", mine, ours, {"tier": "tiered"})]  # fmt: skip
+        for data in DATA:
+            if only not in (None, data.name):
+                continue
+            records = data.records // share
             fill(kafka, data, records, CONFIG)
             fill(ours, data, records, {**CONFIG, **TIERED})
             wait_until_tiered(ours, data.name, records)
             lines += table(data, records, measure(sides, data, records, rounds))
-        if millions:
-            lines += scale(sides[2], DATA[0], millions)
-        versions = f"PySpark {mine.version} for ours, {theirs.version} for Spark's Kafka source"
-    head = [BEGIN, ""]
-    if chosen.quick:
-        head += ["**A quick run while developing: too few rounds to quote.**", ""]
-    head += listed(machine_facts(rounds, began))
-    decoder = "compiled (`make native`)" if is_native() else "numpy"
-    head += [f"- {versions}; `local[2]` on the brokers' machine; decoder: {decoder}", ""]
-    text = "\n".join([*head, *lines, END])
-    give(text, BEGIN, END, prints=chosen.print)
-    return 0
+        versions = f"{mine.version} for ours, {theirs.version} for Spark's Kafka source"
+    head = ["**A quick run while developing: too few rounds to quote.**", ""] if share > 1 else []
+    facts = [*machine_facts(rounds, began), ("Spark", f"{versions}; `local[2]` on the brokers' machine")]
+    return [*head, *listed(facts), "", *lines[:-1]]
+
+
+def decoder() -> str:
+    return "compiled (`make native`)" if is_native() else "numpy"
 
 
 if __name__ == "__main__":
