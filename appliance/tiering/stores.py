@@ -31,7 +31,7 @@ NOT_REACHABLE = 4
 
 
 def open_store(url: str, config: BrokerConfig | None = None) -> BodyStore:
-    """The object store at `url`: a plain path, `file:///path` or `s3://bucket/prefix`.
+    """The object store at `url`: a plain path, `file:///path`, `s3://bucket/prefix`, or what else fsspec opens.
 
     Sends no request; processes that write go through `probe_store` once. S3's endpoint and credentials come from the
     usual AWS settings, how the bucket encrypts what is written from `config`; without one its own defaults hold.
@@ -50,9 +50,13 @@ def open_store(url: str, config: BrokerConfig | None = None) -> BodyStore:
             return DirectoryStore(Path(unquote(parts.path)))
         if "://" not in url and url:
             return DirectoryStore(Path(url))
+        if parts.scheme not in ("s3", "file", "memory") and parts.netloc:
+            from appliance.tiering.fsspec_store import FsspecStore
+
+            return FsspecStore(url)
     except ObjectStoreError as error:
         raise UserError(f"object store {url}: {error}", NOT_REACHABLE) from error
-    raise UserError(f"object store {url!r}: give a path, file:///path or s3://bucket/prefix")
+    raise UserError(f"object store {url!r}: give a path, file:///path, s3://bucket/prefix or a URL of fsspec")
 
 
 def encryption_of(config: BrokerConfig) -> dict[str, str]:

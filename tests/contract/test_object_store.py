@@ -18,6 +18,8 @@ from appliance.base.object_store import (
 )
 from appliance.tiering.body import BodyStore, FileBody
 from appliance.tiering.directory import DirectoryStore
+from appliance.tiering.fsspec_store import PREFIX as FSSPEC
+from appliance.tiering.fsspec_store import FsspecStore
 from appliance.tiering.s3 import S3Store
 from appliance.tiering.stores import open_store, probe_store
 from tests.support.moto_server import MotoServer
@@ -26,12 +28,16 @@ Opener = Callable[[], BodyStore]
 """Opens the same store once more, as another process would."""
 
 
-@pytest.fixture(params=["directory", "s3", "s3 with a prefix"])
+@pytest.fixture(params=["directory", "s3", "s3 with a prefix", "fsspec in memory", "fsspec on s3"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     if request.param == "directory":
         return lambda: DirectoryStore(tmp_path / "objects")
+    if request.param == "fsspec in memory":
+        return lambda: FsspecStore(f"{FSSPEC}memory://{tmp_path.name}/objects")
     moto: MotoServer = request.getfixturevalue("moto")
     bucket = moto.bucket()
+    if request.param == "fsspec on s3":
+        return lambda: FsspecStore(f"{FSSPEC}s3://{bucket}/a/cluster", moto.fsspec_options)
     prefix = "a/cluster" if request.param.endswith("prefix") else ""
     return lambda: S3Store(bucket, prefix, moto.client_options)
 

@@ -10,16 +10,16 @@ from types import TracebackType
 from typing import Any
 
 # Ends by itself when the pipe to its parent closes, so that a killed test run leaves nothing behind.
-# Real stores decide and write at once; moto looks at If-Match and writes later, and of two threads both may win.
+# Real stores take writes of one object one after the other; moto looks at If-Match and writes later: two could win.
 _PROGRAM = """
 import sys, threading
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
-one_at_a_time, put_object = threading.Lock(), S3Response.put_object
+one_at_a_time, put_object = [threading.Lock() for _ in range(64)], S3Response.put_object
 def put_if(self):
     if self.headers.get("If-Match") is None and self.headers.get("If-None-Match") is None:
         return put_object(self)
-    with one_at_a_time:
+    with one_at_a_time[hash((self.bucket_name, self.parse_key_name())) % len(one_at_a_time)]:
         return put_object(self)
 S3Response.put_object = put_if
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -85,6 +85,11 @@ class MotoServer:
             "aws_access_key_id": "testing",
             "aws_secret_access_key": "testing",
         }
+
+    @property
+    def fsspec_options(self) -> dict[str, Any]:
+        """The same for fsspec's `s3`."""
+        return {"key": "testing", "secret": "testing", "endpoint_url": self.endpoint_url}
 
     def bucket(self) -> str:
         """Make a new bucket; returns its name."""

@@ -1,0 +1,238 @@
+"""An object store in whatever fsspec opens (gs://, abfs://, ...), if its create of a new file is conditional.
+
+fsspec knows no compare-and-swap. A swap is made of creates instead: version `n` of an object is a file of its own, and
+of many who create version `n + 1` one wins. The highest version is the object.
+
+    {name}                   what `create` wrote: version 0, its bytes as they are
+    .swaps/{name}/{n:012}    version n: 16 random bytes of its writer, those of version n - 1, the object's bytes
+
+Old versions are deleted once `VERSIONS_KEPT` newer ones are there. A writer who was away for so long may create one of
+these again: it then finds a higher version, whose writer did not follow upon it, and takes its file back. So a version
+counts only for who has seen, after the write, that none is above it or that the next one names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+
+from appliance.base.object_store import (
+    ETagMismatch,
+    ObjectExists,
+    ObjectInfo,
+    ObjectNotFound,
+    RangeNotSatisfiable,
+    StoredObject,
+    StoreRefused,
+    StoreUnavailable,
+    StoreUndecided,
+)
+from appliance.tiering.body import Body, BytesBody
+
+PREFIX = "fsspec+"
+"""Before a scheme that otherwise means a store of our own: `fsspec+s3://...`."""
+VERSIONS_KEPT = 32
+SWAPS = ".swaps/"
+WRITER_BYTES = 16
+HEAD_BYTES = 2 * WRITER_BYTES
+FIRST_WRITER = bytes(WRITER_BYTES)
+"""Of version 0, which names nobody."""
+ETAG_FIELDS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "created")
+"""Where the file systems tell one body from another; the first that there is."""
+WRITTEN_ONCE = ("/seg/", "/page/")
+"""Names with these are never swapped, so nobody looks for their versions."""
+
+
+class _Version(NamedTuple):
+    number: int
+    path: str
+    size: int
+    etag: str
+
+
+class FsspecStore:
+    """Objects below a folder of an fsspec file system. Any thread may call any method."""
+
+    def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
+        """`options` go to the file system. No request is sent.
+
+        Raises: StoreRefused: fsspec or what it needs for this scheme is not installed.
+        """
+        self._url = url.rstrip("/")
+        try:
+            import fsspec
+
+            inner = url.removeprefix(PREFIX)
+            # What another process has written a moment ago must be seen.
+            self._files, root = fsspec.core.url_to_fs(inner, use_listings_cache=False, **(options or {}))
+        except (ImportError, ValueError) as error:
+            raise StoreRefused(f"{url}: {error}") from error
+        self._root = f"{root.rstrip('/')}/"
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def get(self, name: str, *, start: int = 0, length: int | None = None, etag: str | None = None) -> StoredObject:
+        with _answers(name, StoreUnavailable):
+            version = self._newest(name)
+            if etag is not None and version.etag != etag:
+                raise ETagMismatch(f"{name}: has another body than the one asked for")
+            head = HEAD_BYTES if version.number else 0
+            size = version.size - head
+            first = max(0, size + start) if start < 0 else start
+            if first and first >= size:
+                raise RangeNotSatisfiable(f"{name}: the range lies beyond its end")
+            end = size if length is None else min(size, first + length)
+            data = self._files.cat_file(version.path, start=head + first, end=head + end) if end > first else b""
+        if len(data) != end - first:
+            raise StoreUnavailable(f"{name}: {len(data)} of {end - first} bytes came")
+        return StoredObject(data, version.etag, size)
+
+    def get_if_changed(self, name: str, etag: str) -> StoredObject | None:
+        found = self.get(name)
+        return None if found.etag == etag else found
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+        with _answers(prefix, StoreUnavailable):
+            folder = prefix.rpartition("/")[0]
+            sizes = {name: size for name, size in self._below(folder) if not name.startswith(SWAPS)}
+            for path, size in sorted(self._below(f"{SWAPS}{folder}")):
+                name = path.removeprefix(SWAPS).rpartition("/")[0]
+                if name in sizes:
+                    # In the order of their numbers, so that the highest stays.
+                    sizes[name] = size - HEAD_BYTES
+        for name in sorted(sizes):
+            if name.startswith(prefix) and name > start_after:
+                yield ObjectInfo(name, sizes[name])
+
+    def _below(self, folder: str) -> list[tuple[str, int]]:
+        """Names and sizes of all files below a folder."""
+        try:
+            found = self._files.find(self._root + folder, detail=True)
+        except FileNotFoundError:
+            return []
+        strip = len(self._root.lstrip("/"))
+        return [(path.lstrip("/")[strip:], int(row["size"])) for path, row in found.items()]
+
+    def _newest(self, name: str) -> _Version:
+        """Raises: FileNotFoundError."""
+        first = self._version(name, 0)
+        if any(part in name for part in WRITTEN_ONCE):
+            return first
+        numbers = self._numbers(name)
+        if not numbers:
+            return first
+        try:
+            return self._version(name, numbers[-1])
+        except FileNotFoundError:
+            # Many newer ones are there by now.
+            return self._version(name, self._numbers(name)[-1])
+
+    def _numbers(self, name: str) -> list[int]:
+        folder = f"{SWAPS}{name}"
+        found = [path.removeprefix(f"{folder}/") for path, _ in self._below(folder)]
+        return sorted(int(number) for number in found if number.isdigit())
+
+    def _version(self, name: str, number: int) -> _Version:
+        path = self._path(name, number)
+        info = self._files.info(path)
+        if info["type"] != "file":
+            raise FileNotFoundError(errno.ENOENT, path)
+        tells = next((str(info[field]) for field in ETAG_FIELDS if info.get(field) is not None), "")
+        return _Version(number, path, int(info["size"]), f"{number}-{tells}")
+
+    def _path(self, name: str, number: int) -> str:
+        return f"{self._root}{SWAPS}{name}/{number:012}" if number else self._root + name
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def create(self, name: str, data: bytes | memoryview) -> str:
+        return self.create_from(name, BytesBody(data))
+
+    def create_from(self, name: str, body: Body) -> str:
+        """The whole body is in memory while it is sent."""
+        data = body.read_at(0, body.size)
+        if body.known_crc32c is not None and crc32c(data) != body.known_crc32c:
+            raise OSError(errno.EIO, f"{name}: its bytes are not those that were scanned")
+        with _answers(name, StoreUndecided):
+            try:
+                self._files.pipe_file(self._path(name, 0), data, mode="create")
+            except FileExistsError as error:
+                raise ObjectExists(f"{name}: exists already") from error
+            return self._version(name, 0).etag
+
+    def swap(self, name: str, data: bytes, etag: str) -> str:
+        changed = ETagMismatch(f"{name}: has another body than the one to be replaced")
+        with _answers(name, StoreUndecided):
+            before = self._newest(name)
+            if before.etag != etag:
+                raise changed
+            writer_before = self._writer(name, before.number)
+            number, writer = before.number + 1, os.urandom(WRITER_BYTES)
+            path = self._path(name, number)
+            try:
+                self._files.pipe_file(path, writer + writer_before + data, mode="create")
+            except FileExistsError as error:
+                # The file system may have sent it twice, and met its own.
+                if self._writer(name, number) != writer:
+                    raise changed from error
+            self._check(name, number, writer, before.path, changed)
+            made = self._version(name, number).etag
+        with contextlib.suppress(OSError):
+            if number > VERSIONS_KEPT:
+                self._files.rm_file(self._path(name, number - VERSIONS_KEPT))
+        return made
+
+    def _check(self, name: str, number: int, writer: bytes, path_before: str, changed: ETagMismatch) -> None:
+        """Whether version `number`, just created, is one that ever was the object's newest."""
+        path = self._path(name, number)
+        if self._numbers(name)[-1:] == [number]:
+            if self._files.exists(path_before):
+                return
+            self._files.rm_file(path)
+            raise ObjectNotFound(f"{name}: was deleted")
+        try:
+            followed = self._files.cat_file(self._path(name, number + 1), start=WRITER_BYTES, end=HEAD_BYTES)
+        except FileNotFoundError as error:
+            # Many newer ones are there, and nobody misses this one.
+            with contextlib.suppress(FileNotFoundError):
+                self._files.rm_file(path)
+            raise StoreUndecided(f"{name}: {VERSIONS_KEPT} newer versions are there by now") from error
+        if followed != writer:
+            self._files.rm_file(path)
+            raise changed
+
+    def _writer(self, name: str, number: int) -> bytes:
+        if not number:
+            return FIRST_WRITER
+        found: bytes = self._files.cat_file(self._path(name, number), start=0, end=WRITER_BYTES)
+        return found
+
+    def delete(self, name: str) -> None:
+        with _answers(name, StoreUndecided):
+            numbers = [] if any(part in name for part in WRITTEN_ONCE) else self._numbers(name)
+            # The versions before what they replaced: nothing may be left that a new object would inherit.
+            for number in [*numbers, 0]:
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.rm_file(self._path(name, number))
+
+
+@contextlib.contextmanager
+def _answers(name: str, without_answer: type[StoreUnavailable]) -> Iterator[None]:
+    """Turn what file systems raise into the words of the seam."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ObjectNotFound(f"{name}: does not exist") from error
+    except (PermissionError, NotImplementedError) as error:
+        raise StoreRefused(f"{name}: {error}") from error
+    except (OSError, TimeoutError) as error:
+        raise without_answer(f"{name}: {error}") from error
