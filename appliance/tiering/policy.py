@@ -135,7 +135,7 @@ class TieringLeader:
         self._failure = ""
         self._waiting = ""
         self._wait_until_ms = 0
-        self._next_retention_ms = 0
+        self._next_retention_ms = -1
         self._failures = 0
         self._next_seq = 0
         self._attempts = 0
@@ -170,6 +170,9 @@ class TieringLeader:
         self._facts = facts
         if self.state in (State.DEPOSED, State.STOPPED):
             return []
+        if self._next_retention_ms < 0:
+            # As with Kafka's timer: records that come with old times are there for a while before they expire.
+            self._next_retention_ms = now_ms + self._limits.retention_interval_ms
         effects: list[Effect] = [RollSegment()] if self._roll_is_due(facts) else []
         if self._open is not None or now_ms < self._wait_until_ms:
             return effects
@@ -187,7 +190,7 @@ class TieringLeader:
             return now_ms
         # What is due by size is found with the next retention, as in Apache Kafka.
         if self.state is State.UNSEEDED:
-            return now_ms + self._limits.retention_interval_ms
+            return self._next_retention_ms
         if facts.closed and facts.closed[-1].next_offset > self.tiered_end:
             return now_ms
         until_ms = self._next_retention_ms
@@ -218,7 +221,12 @@ class TieringLeader:
     def _decide(self, facts: LogFacts, now_ms: int) -> list[Effect]:
         self._waiting = ""
         if self.state is State.UNSEEDED:
-            return self._ask(ReadManifest()) if _needs_manifest(facts) else []
+            is_due = now_ms >= self._next_retention_ms
+            if _needs_manifest(facts, is_due):
+                return self._ask(ReadManifest())
+            if is_due:
+                self._next_retention_ms = now_ms + self._limits.retention_interval_ms
+            return []
         if facts.log_end_offset < self.tiered_end:
             return self.stop(f"the log ends at {facts.log_end_offset}, below the tiered end {self.tiered_end}")
         return self._expire(facts, now_ms) or self._delete_garbage(facts) or self._upload(facts) or self._rest(now_ms)
@@ -506,9 +514,9 @@ class TieringLeader:
         return [Halted(reason, is_fault=True)]
 
 
-def _needs_manifest(facts: LogFacts) -> bool:
+def _needs_manifest(facts: LogFacts, retention_is_due: bool) -> bool:
     """L1: an idle partition, or one that was never tiered, costs no request."""
     if facts.drop_tier or facts.log_start_offset < facts.local_log_start_offset:
         return True
-    expired = facts.local_expired_end > facts.local_log_start_offset
+    expired = retention_is_due and facts.local_expired_end > facts.local_log_start_offset
     return facts.is_tiered and (bool(facts.closed) or facts.log_start_offset > 0 or expired)

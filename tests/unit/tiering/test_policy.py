@@ -304,10 +304,24 @@ def test_expired_items_leave_the_list_for_the_garbage_and_the_log_start_rises_wh
     leader = leader_of()
     facts = log_facts(closed(20, 30), log_start_offset=0, retention_ms=1_000_000 - 150)
     seeded(leader, facts, manifest_of(0, 10, 20, 30))
-    write = the_write(leader.tick(facts, 0))
+    assert leader.tick(facts, LIMITS.retention_interval_ms - 1) == []
+    write = the_write(leader.tick(facts, LIMITS.retention_interval_ms))
     assert (write.manifest.start_offset, write.manifest.end_offset) == (10, 30)
     assert write.manifest.garbage == (Garbage(segment_item(0, 10).name, 1_000_000),)
     assert leader.handle(WriteConfirmed('"n"'), 0) == [StartAt(10)]
+
+
+def test_records_that_come_with_old_times_expire_with_the_next_look_at_retention() -> None:
+    leader = leader_of()
+    nothing = log_facts((), active_records=0, retention_ms=1_000)
+    assert leader.tick(nothing, 0) == []
+    old = log_facts((), active_records=5, retention_ms=1_000, local_expired_end=5)
+    interval_ms = LIMITS.retention_interval_ms
+    assert leader.tick(old, interval_ms - 1) == []
+    assert leader.rests_until_ms(interval_ms - 1) == interval_ms
+    assert leader.tick(nothing, interval_ms) == []
+    assert leader.tick(old, interval_ms + 1) == [], "between two looks"
+    assert leader.tick(old, 2 * interval_ms) == [ReadManifest()]
 
 
 def test_nothing_is_expired_before_the_leader_has_read_the_manifest() -> None:
@@ -409,9 +423,9 @@ def test_retention_reads_a_page_before_it_enters_it() -> None:
     manifest = manifest_of(0, 40, items=(page, segment_item(30, 40)))
     facts = log_facts(closed(30, 40), log_start_offset=0, retention_ms=1_000_000 - 150)
     seeded(leader, facts, manifest)
-    assert leader.tick(facts, 0) == [ReadPage(page)]
-    leader.handle(PageRead(page, items), 0)
-    write = the_write(leader.tick(facts, 0))
+    assert leader.tick(facts, LIMITS.retention_interval_ms) == [ReadPage(page)]
+    leader.handle(PageRead(page, items), LIMITS.retention_interval_ms)
+    write = the_write(leader.tick(facts, LIMITS.retention_interval_ms))
     assert [(i.start, i.end) for i in write.manifest.items] == [(10, 20), (20, 30), (30, 40)]
     assert [entry.name for entry in write.manifest.garbage] == [page.name, items[0].name]
 
