@@ -10,7 +10,7 @@ from appliance.log.segment import Segment
 from appliance.tiering.events import LogFacts, UploadSegment
 from appliance.tiering.layout import EpochEntry
 from appliance.tiering.scan import OpenTransaction
-from appliance.tiering.uploader import LogFile, SegmentSource
+from appliance.tiering.uploader import LogFile, NextSegment, SegmentSource
 
 if TYPE_CHECKING:
     from appliance.tiering.manager import TierablePartition
@@ -64,6 +64,10 @@ def segment_source(
         raise ValueError(f"no local segment [{name.start}, {name.end}) any more")
     segment = log.segments[place]
     producers = log.producer_snapshot_at(name.end)
+    next_segment = None
+    if not is_compacted and place + 2 < len(log.segments) and log.segments[place + 1].base_offset == name.end:
+        file = _file(log.segments[place + 1], is_compacted)
+        next_segment = NextSegment(file, name.end, _open_transactions(producers))
     return SegmentSource(
         topic=hosted.topic,
         topic_id=hosted.topic_id,
@@ -77,6 +81,7 @@ def segment_source(
         created_ms=created_ms,
         is_compacted=is_compacted,
         open_at_end=_open_transactions(producers) if is_compacted and name.end >= tiered_end else None,
+        next_segment=next_segment,
     )
 
 

@@ -347,7 +347,8 @@ class TieringManager:
             except (OSError, ValueError) as error:
                 self._answered(led, UploadFailed(str(error)))
                 return None
-            led.upload = (request, SegmentUpload(led.calls, request, source))
+            scanned = led.upload[1].ahead if led.upload is not None else None
+            led.upload = (request, SegmentUpload(led.calls, request, source, scanned))
         return led.upload[1]
 
     def _bring_in_line(self, led: _Led, tier: TierEnd) -> Event:

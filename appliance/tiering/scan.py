@@ -22,7 +22,7 @@ from appliance.records.batch import (
 from appliance.records.control import read_marker
 from appliance.tiering.layout import AbortedTransaction, CorruptObject, DecidedTransaction, OffsetEntry, TimeEntry
 
-SCAN_BYTES = 64 << 10
+SCAN_BYTES = 256 << 10
 _HEADER = struct.Struct(">qi4xb4xhiqqqh4xi")
 
 ReadAt = Callable[[int, int], bytes]

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,15 @@ class LogFile:
 
 
 @dataclass(frozen=True, slots=True)
+class NextSegment:
+    """The closed segment behind the one that goes up."""
+
+    file: LogFile
+    start: int
+    open_transactions: dict[int, OpenTransaction]
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentSource:
     """Everything an upload needs of the log, taken on the thread that owns the log."""
 
@@ -66,12 +75,51 @@ class SegmentSource:
     """Whether records and markers may be missing."""
     open_at_end: dict[int, OpenTransaction] | None = None
     """Of a compacted log, if nothing above the segment is in the tier: the transactions that are open at its end."""
+    next_segment: NextSegment | None = None
+    """What will go up next, if it is closed already and nobody rewrites it."""
+
+
+class ScanAhead(threading.Thread):
+    """Scans the next segment while this one is sent."""
+
+    def __init__(self, segment: NextSegment, index_interval_bytes: int) -> None:
+        super().__init__(name="tier-scan-ahead", daemon=True)
+        self._segment = segment
+        self._index_interval_bytes = index_interval_bytes
+        self._scan: SegmentScan | None = None
+        self.start()
+
+    def run(self) -> None:
+        segment = self._segment
+        # What cannot be scanned now is scanned, and told, when it goes up.
+        with contextlib.suppress(OSError, CorruptObject, CorruptBatch), opened(segment.file) as descriptor:
+            self._scan = scan_segment(
+                _reader_of(descriptor),
+                segment.file.size_bytes,
+                segment.start,
+                listed_from=segment.start,
+                index_interval_bytes=self._index_interval_bytes,
+                open_transactions=segment.open_transactions,
+            )
+
+    def take(self, segment: NextSegment, listed_from: int) -> SegmentScan | None:
+        """The scan, if it is that of this segment. Waits for its end."""
+        if segment != self._segment or listed_from != segment.start:
+            return None
+        self.join()
+        return self._scan
 
 
 class SegmentUpload:
     """An upload under one name. May be attempted again and again: the bytes stay the same."""
 
-    def __init__(self, calls: StoreCalls, request: UploadSegment, source: SegmentSource) -> None:
+    def __init__(
+        self, calls: StoreCalls, request: UploadSegment, source: SegmentSource, scanned: ScanAhead | None = None
+    ) -> None:
+        """`scanned` may be the scan of this segment that began with the upload of the one before."""
+        self._scanned = scanned
+        self.ahead: ScanAhead | None = None
+        """The scan of the segment behind this one, once this one is being sent."""
         self._calls = calls
         self._request = request
         self._name = request.name
@@ -92,6 +140,8 @@ class SegmentUpload:
                 # The scan's checksum, carried on over the tail: what the store gets is what was scanned, or refused.
                 checksum = crc32c(tail, scan.data_crc32c)
                 body = FileBody(descriptor, self._source.file.size_bytes, tail, cancelled, checksum)
+                if self.ahead is None and self._source.next_segment is not None:
+                    self.ahead = ScanAhead(self._source.next_segment, self._source.index_interval_bytes)
                 failure = self._calls.create_or_compare(str(self._name), body, tail)
         except BodyCancelled as error:
             return UploadUndecided(str(error))
@@ -116,13 +166,13 @@ class SegmentUpload:
     def _build(self, descriptor: int) -> tuple[SegmentScan, bytes]:
         """Raises: OSError, CorruptObject, CorruptBatch."""
         source, name = self._source, self._name
-
-        def read_at(position: int, length: int) -> bytes:
-            time.sleep(SCAN_PAUSE_S)
-            return read_exactly(descriptor, position, length)
-
-        scan = scan_segment(
-            read_at,
+        scanned, self._scanned = self._scanned, None
+        scan = None
+        if scanned is not None:
+            mine = NextSegment(source.file, name.start, source.open_transactions)
+            scan = scanned.take(mine, self._listed_from)
+        scan = scan or scan_segment(
+            _reader_of(descriptor),
             source.file.size_bytes,
             name.start,
             listed_from=self._listed_from,
@@ -166,6 +216,14 @@ class SegmentUpload:
             source.epochs,
         )
         return scan, encode_tail(tail)
+
+
+def _reader_of(descriptor: int) -> Callable[[int, int], bytes]:
+    def read_at(position: int, length: int) -> bytes:
+        time.sleep(SCAN_PAUSE_S)
+        return read_exactly(descriptor, position, length)
+
+    return read_at
 
 
 def _is_same(listed: SegmentItem, scan: SegmentScan, size_bytes: int) -> bool:

@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -55,8 +54,8 @@ from tests.support.tiering_kit import Hosted
 BEGIN = "<!-- tiering figures: written by `make bench-tiering`, from here -->"
 END = "<!-- tiering figures: to here -->"
 PARTITIONS = 4
-SEGMENTS = 2
-SEGMENT_MIB, QUICK_SEGMENT_MIB = (16, 64), (4, 16)
+PARTITION_MIB = 128
+SEGMENT_MIB, QUICK_SEGMENT_MIB = (16, 64), (16,)
 ROUNDS, QUICK_ROUNDS = 5, 1
 COLD_MIB, QUICK_COLD_MIB = 192, 48
 CHUNK_BYTES = 1 << 20
@@ -64,6 +63,8 @@ BATCH_BYTES = 512 << 10
 GIVE_UP_S = 120.0
 FETCH_BYTES = 4 << 20
 KINDS = ("ours", "bare")
+Uploading = Callable[[], dict[str, int]]
+"""Uploads all of it; returns how many requests of each kind that took."""
 
 
 class CountingStore(S3Store):
@@ -91,7 +92,7 @@ def logs_in(folder: Path, segment_mib: int) -> list[Hosted]:
         for number in range(PARTITIONS)
     ]
     for log in hosted:
-        for _ in range(SEGMENTS):
+        for _ in range(PARTITION_MIB // segment_mib):
             for _ in range((segment_mib << 20) // BATCH_BYTES):
                 log.append_batch(batch_of(os.urandom(BATCH_BYTES - 200)))
             log.log.roll(clock.now_ms())
@@ -99,10 +100,13 @@ def logs_in(folder: Path, segment_mib: int) -> list[Hosted]:
     return hosted
 
 
-def upload_ours(options: dict[str, Any], bucket: str, hosted: list[Hosted]) -> dict[str, Any]:
+def upload_ours(options: dict[str, Any], bucket: str, hosted: list[Hosted]) -> Uploading:
     loop = asyncio.new_event_loop()
     background = LoopBackground(loop, threads=PARTITIONS + 4, name="tiering")
     store = CountingStore(bucket, options)
+    store.create("first", b"")
+    store.get("first")
+    store.requests.clear()
     config = BrokerConfig({"restore.offset.gap": "0"})
     manager = TieringManager(store, background, SystemClock(), SystemRandomness(), config)
     for one in hosted:
@@ -116,47 +120,67 @@ def upload_ours(options: dict[str, Any], bucket: str, hosted: list[Hosted]) -> d
             manager.tick()
             await asyncio.sleep(0.01)
 
-    loop.run_until_complete(run())
-    manager.close()
-    background.close()
-    return {"requests": dict(store.requests)}
+    def all_of_it() -> dict[str, int]:
+        loop.run_until_complete(run())
+        manager.close()
+        background.close()
+        return dict(store.requests)
+
+    return all_of_it
 
 
-def upload_bare(options: dict[str, Any], bucket: str, hosted: list[Hosted]) -> dict[str, Any]:
+def upload_bare(options: dict[str, Any], bucket: str, hosted: list[Hosted]) -> Uploading:
     import boto3
 
     client = boto3.client("s3", **options)
+    client.put_object(Bucket=bucket, Key="first", Body=b"")
+    client.get_object(Bucket=bucket, Key="first")["Body"].read()
 
     def put(one: Hosted) -> None:
         for segment in one.log.segments[:-1]:
             with segment.path.open("rb") as body:
                 client.put_object(Bucket=bucket, Key=f"{one.partition}/{segment.base_offset}", Body=body)
 
-    threads = [threading.Thread(target=put, args=(one,)) for one in hosted]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return {"requests": {"put": PARTITIONS * SEGMENTS}}
+    def all_of_it() -> dict[str, int]:
+        threads = [threading.Thread(target=put, args=(one,)) for one in hosted]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return {"put": sum(len(one.log.segments) - 1 for one in hosted)}
+
+    return all_of_it
 
 
 def upload(kind: str, options: dict[str, Any], bucket: str, segment_mib: int) -> dict[str, Any]:
-    """In a process of its own: one upload of everything."""
+    """In a process of its own: one upload of everything, with clients that have sent their first requests."""
     folder = Path(tempfile.mkdtemp(prefix="bench-tiering-"))
     try:
         hosted = logs_in(folder, segment_mib)
-        before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        all_of_it = (upload_ours if kind == "ours" else upload_bare)(options, bucket, hosted)
+        before_mib = memory_mib(again=True)
         began, cpu = time.monotonic(), time.process_time()
-        found = (upload_ours if kind == "ours" else upload_bare)(options, bucket, hosted)
+        requests = all_of_it()
         return {
             "seconds": time.monotonic() - began,
             "cpu_seconds": time.process_time() - cpu,
-            "mib": PARTITIONS * SEGMENTS * segment_mib,
-            "memory_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) / 1024,
-            **found,
+            "mib": PARTITIONS * PARTITION_MIB,
+            "memory_mib": memory_mib() - before_mib,
+            "requests": requests,
         }
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def memory_mib(*, again: bool = False) -> float:
+    """The most memory that this process has had so far; `again` counts anew from now on.
+
+    Not `ru_maxrss`, which begins with what the process had that started this one.
+    """
+    if again:
+        Path("/proc/self/clear_refs").write_text("5")
+    line = next(one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM"))
+    return int(line.split()[1]) / 1_024
 
 
 def measured_upload(kind: str, moto: MotoServer, segment_mib: int) -> dict[str, Any]:
