@@ -103,8 +103,8 @@ class FsspecStore:
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
         with _answers(prefix, StoreUnavailable):
             folder = prefix.rpartition("/")[0]
-            sizes = {name: size for name, size in self._below(folder) if not name.startswith(SWAPS)}
-            for path, size in sorted(self._below(f"{SWAPS}{folder}")):
+            sizes = {name: size for name, size in self._below(folder).items() if not name.startswith(SWAPS)}
+            for path, size in sorted(self._below(f"{SWAPS}{folder}").items()):
                 name = path.removeprefix(SWAPS).rpartition("/")[0]
                 if name in sizes:
                     # In the order of their numbers, so that the highest stays.
@@ -113,14 +113,14 @@ class FsspecStore:
             if name.startswith(prefix) and name > start_after:
                 yield ObjectInfo(name, sizes[name])
 
-    def _below(self, folder: str) -> list[tuple[str, int]]:
-        """Names and sizes of all files below a folder."""
+    def _below(self, folder: str) -> dict[str, int]:
+        """Sizes of all files below a folder, by name."""
         try:
             found = self._files.find(self._root + folder, detail=True)
         except FileNotFoundError:
-            return []
+            return {}
         strip = len(self._root.lstrip("/"))
-        return [(path.lstrip("/")[strip:], int(row["size"])) for path, row in found.items()]
+        return {path.lstrip("/")[strip:]: int(row["size"]) for path, row in found.items()}
 
     def _newest(self, name: str) -> _Version:
         """Raises: FileNotFoundError."""
@@ -133,13 +133,13 @@ class FsspecStore:
         try:
             return self._version(name, numbers[-1])
         except FileNotFoundError:
-            # Many newer ones are there by now.
-            return self._version(name, self._numbers(name)[-1])
+            # Many newer ones are there by now, or it was deleted.
+            return self._version(name, max(self._numbers(name), default=0))
 
-    def _numbers(self, name: str) -> list[int]:
+    def _numbers(self, name: str) -> tuple[int, ...]:
         folder = f"{SWAPS}{name}"
-        found = [path.removeprefix(f"{folder}/") for path, _ in self._below(folder)]
-        return sorted(int(number) for number in found if number.isdigit())
+        found = [path.removeprefix(f"{folder}/") for path in self._below(folder)]
+        return tuple(sorted(int(number) for number in found if number.isdigit()))
 
     def _version(self, name: str, number: int) -> _Version:
         path = self._path(name, number)
@@ -194,7 +194,7 @@ class FsspecStore:
     def _check(self, name: str, number: int, writer: bytes, path_before: str, changed: ETagMismatch) -> None:
         """Whether version `number`, just created, is one that ever was the object's newest."""
         path = self._path(name, number)
-        if self._numbers(name)[-1:] == [number]:
+        if self._numbers(name)[-1:] == (number,):
             if self._files.exists(path_before):
                 return
             self._files.rm_file(path)
@@ -218,7 +218,7 @@ class FsspecStore:
 
     def delete(self, name: str) -> None:
         with _answers(name, StoreUndecided):
-            numbers = [] if any(part in name for part in WRITTEN_ONCE) else self._numbers(name)
+            numbers = () if any(part in name for part in WRITTEN_ONCE) else self._numbers(name)
             # The versions before what they replaced: nothing may be left that a new object would inherit.
             for number in [*numbers, 0]:
                 with contextlib.suppress(FileNotFoundError):
