@@ -28,7 +28,13 @@ from appliance.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from appliance.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from appliance.wire.messages.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
+from appliance.wire.messages.share_fetch import (
+    AcknowledgementBatch,
+    FetchPartition,
+    FetchTopic,
+    ForgottenTopic,
+    ShareFetchRequest,
+)
 from appliance.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.benchmarks.figures import Measure
 from tests.benchmarks.report import Pair, listed, marked, table
@@ -61,6 +67,7 @@ COME_AGAIN = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
+Place = tuple[uuid.UUID, int]
 PROPERTIES = {
     "group.share.assignment.interval.ms": "0",
     "offsets.topic.replication.factor": "1",
@@ -92,18 +99,18 @@ class Member:
         with Connection(*address) as coordinator, Connection(*address) as leader:
             self._beat(coordinator, [TOPIC])
             beaten_s = time.monotonic()
-            said: dict[tuple[uuid.UUID, int], list[AcknowledgementBatch]] = {}
-            session_epoch, asked_for = 0, {}
+            said: dict[Place, list[AcknowledgementBatch]] = {}
+            session_epoch, held = 0, set[Place]()
             while True:
                 if not self.assigned or time.monotonic() - beaten_s > HEARTBEAT_S:
                     self._beat(coordinator, None)
                     beaten_s = time.monotonic()
-                is_new = asked_for != self.assigned
-                if is_new:
-                    session_epoch, asked_for = 0, dict(self.assigned)
-                places = [(topic, n) for topic, numbers in asked_for.items() for n in numbers]
-                rows = [(place, said.get(place, [])) for place in places if is_new or place in said]
-                accepted, said = self._fetch(leader, session_epoch, rows)
+                wanted = {(topic, number) for topic, numbers in self.assigned.items() for number in numbers}
+                # What is said of a partition that is not ours any longer goes first.
+                gone = sorted(held - wanted - set(said))
+                rows = [(place, said.get(place, [])) for place in sorted({*(wanted - held), *said})]
+                held = (held | wanted).difference(gone)
+                accepted, said = self._fetch(leader, session_epoch, rows, gone)
                 session_epoch += 1
                 if self.enough(accepted):
                     return
@@ -112,8 +119,9 @@ class Member:
         self,
         leader: Connection,
         session_epoch: int,
-        rows: list[tuple[tuple[uuid.UUID, int], list[AcknowledgementBatch]]],
-    ) -> tuple[int, dict[tuple[uuid.UUID, int], list[AcknowledgementBatch]]]:
+        rows: list[tuple[Place, list[AcknowledgementBatch]]],
+        gone: list[Place],
+    ) -> tuple[int, dict[Place, list[AcknowledgementBatch]]]:
         """How many records were accepted, and what to say of those that came."""
         topics: dict[uuid.UUID, FetchTopic] = {}
         for (topic, number), batches in rows:
@@ -128,12 +136,13 @@ class Member:
             max_records=MAX_RECORDS,
             batch_size=MAX_RECORDS,
             topics=list(topics.values()),
+            forgotten_topics_data=[ForgottenTopic(topic_id=topic, partitions=[number]) for topic, number in gone],
         )
         answer = leader.call(request)
         self.fetches += 1
         if answer.error_code:
             raise RuntimeError(f"{self.server.name}: {answer}")
-        said: dict[tuple[uuid.UUID, int], list[AcknowledgementBatch]] = {}
+        said: dict[Place, list[AcknowledgementBatch]] = {}
         for topic_row in answer.responses:
             for row in topic_row.partitions:
                 if row.error_code or row.acknowledge_error_code:
