@@ -457,6 +457,14 @@ _STORAGE = (
         dynamic=True,
         no_effect="a request to the object store has its own time limits",
     ),
+    row(
+        "remote.log.manager.copy.max.bytes.per.second",
+        LONG,
+        MAX_LONG,
+        "How many bytes a second of segments a broker uploads on average.",
+        low=1,
+        dynamic=True,
+    ),
     row("remote.log.reader.threads", INT, 10, "Threads that read from the object store.", low=1),
     row("remote.log.reader.max.pending.tasks", INT, 100, "How many reads may wait for these threads.", low=1),
 )

@@ -23,6 +23,7 @@ from appliance.log.errors import LogWriteFailed, OffsetOutOfRange
 from appliance.log.partition_log import PartitionLog
 from appliance.log.producer_snapshot import CorruptSnapshot
 from appliance.tiering.body import BodyStore
+from appliance.tiering.copy_rate import CopyRate
 from appliance.tiering.events import (
     DeleteFailed,
     DeleteObjects,
@@ -141,6 +142,8 @@ class TieringManager:
         self._pass: deque[_Led] = deque()
         self._uploads = _Line(config.get("tiering.upload.max.in.flight"))
         self._requests = _Line(REQUESTS_MAX)
+        self._rate = CopyRate()
+        self._rate_timer: Timer | None = None
         self._closed = False
 
     # -------------------------------------------------------------------------------------------------- leadership
@@ -189,6 +192,8 @@ class TieringManager:
     def close(self) -> None:
         """Stop all, for the end of the process."""
         self._closed = True
+        if self._rate_timer is not None:
+            self._rate_timer.cancel()
         for topic_id, partition in list(self._led):
             self.partition_stopped(topic_id, partition)
         self._pass.clear()
@@ -290,14 +295,34 @@ class TieringManager:
         line.waiting.append((led, request))
         self._serve(line)
 
+    def limit_rate(self, max_bytes_per_second: int) -> None:
+        """`remote.log.manager.copy.max.bytes.per.second`, which may change at any time."""
+        if self._rate.limit(max_bytes_per_second) and self._rate_timer is not None:
+            self._rate_timer.cancel()
+            self._rate_timer = None
+            self._serve(self._uploads)
+
     def _serve(self, line: _Line) -> None:
         while line.waiting and line.under_way < line.limit:
+            if line is self._uploads and self._waits_for_rate():
+                return
             led, request = line.waiting.popleft()
             led.queued = False
             if led.ended:
                 continue
             line.under_way += 1
             self._start(line, led, request)
+
+    def _waits_for_rate(self) -> bool:
+        wait_ms = self._rate.wait_ms(self._clock.monotonic_ms())
+        if wait_ms and self._rate_timer is None:
+
+            def go_on() -> None:
+                self._rate_timer = None
+                self._serve(self._uploads)
+
+            self._rate_timer = self._background.schedule(wait_ms, go_on)
+        return wait_ms > 0
 
     def _start(self, line: _Line, led: _Led, request: Request) -> None:
         attempt = _Attempt()
@@ -327,6 +352,7 @@ class TieringManager:
             if upload is None:
                 line.under_way -= 1
                 return
+            self._rate.begun(upload.size_bytes, self._clock.monotonic_ms())
             timeout_ms = request.timeout_ms
 
             def late() -> None:
@@ -386,7 +412,10 @@ class TieringManager:
 
     def status(self) -> list[PartitionTieringStatus]:
         """One row for each partition led, by topic and partition."""
-        rows = [led.status() for led in self._led.values()]
+        turn = "its turn at the store"
+        if self._rate_timer is not None:
+            turn += ": remote.log.manager.copy.max.bytes.per.second is used up"
+        rows = [led.status(turn) for led in self._led.values()]
         return sorted(rows, key=lambda row: (row.topic, row.partition))
 
 
@@ -431,7 +460,8 @@ class _Led:
         if self.attempt is not None:
             self.attempt.cancelled.set()
 
-    def status(self) -> PartitionTieringStatus:
+    def status(self, turn: str) -> PartitionTieringStatus:
+        """`turn` is what waits in line for."""
         machine = self.machine
         segments, size = waiting_to_be_tiered(self.hosted, machine.tiered_end if machine.is_seeded else 0)
         return PartitionTieringStatus(
@@ -444,7 +474,7 @@ class _Led:
             machine.tiered_end,
             segments,
             size,
-            machine.reason or ("waits for its turn at the store" if self.queued else ""),
+            machine.reason or (f"waits for {turn}" if self.queued else ""),
         )
 
 

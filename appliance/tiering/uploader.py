@@ -127,6 +127,10 @@ class SegmentUpload:
         self._source = source
         self._built: tuple[SegmentScan, bytes] | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        return self._source.file.size_bytes
+
     def attempt(self, cancelled: threading.Event) -> Event:
         """Scan the segment unless that is done, and send it. Blocks; stops soon after `cancelled` is set."""
         try:

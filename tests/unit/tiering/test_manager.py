@@ -167,6 +167,24 @@ def test_only_so_many_uploads_are_under_way_and_the_others_say_that_they_wait(tm
     assert [row.tiered_end for row in kit.manager.status()] == [12] * 5
 
 
+def test_uploads_keep_to_the_rate_of_bytes_and_say_that_they_wait_for_it(tmp_path: Path) -> None:
+    kit = Kit(tmp_path)
+    logs = [kit.hosted(partition=partition) for partition in range(5)]
+    for hosted in logs:
+        hosted.append_segment()
+    kit.manager.limit_rate(logs[0].log.segments[0].size_bytes)
+    kit.settle()
+    done = [[row.tiered_end for row in kit.manager.status()].count(12)]
+    assert [row.reason.endswith("per.second is used up") for row in kit.manager.status()].count(True) == 4
+    for _ in range(3):
+        kit.settle(1_000)
+        done.append([row.tiered_end for row in kit.manager.status()].count(12))
+    assert done == [1, 2, 3, 4]
+    kit.manager.limit_rate(1 << 60)
+    kit.background.work()
+    assert [row.tiered_end for row in kit.manager.status()] == [12] * 5
+
+
 def test_fewer_uploads_are_tried_at_once_while_the_store_does_not_answer(tmp_path: Path) -> None:
     kit = Kit(tmp_path, tiering_upload_max_in_flight=8)
     for partition in range(16):
