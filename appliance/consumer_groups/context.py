@@ -12,7 +12,7 @@ from appliance.base.ids import uuid_to_text
 from appliance.base.randomness import random_uuid
 from appliance.consumer_groups.assignors import ASSIGNORS, Subscriber, Target
 from appliance.consumer_groups.config import ConsumerGroupConfig
-from appliance.consumer_groups.stored import AnyRecord, ConsumerGroup, StoredAllGroups
+from appliance.consumer_groups.stored import AnyRecord, ConsumerGroup, MemberState, StoredAllGroups
 from appliance.consumer_groups.topic_regex import TopicRegex
 from appliance.coordinator.calls import Answer, Call, Effect
 from appliance.coordinator.moment import Moment
@@ -121,6 +121,8 @@ class ConsumerContext(EpochContext):
     config: ConsumerGroupConfig
     classic: Context
     stored: StoredAllGroups
+    ahead: dict[str, ConsumerGroup] = field(default_factory=dict)
+    """Groups as they will be when what is on its way into the log is committed (`foresight`)."""
     memories: dict[str, Memory] = field(default_factory=dict)
     upgrading: dict[str, None] = field(default_factory=dict)
     """Groups that are, or may still be, on their way into the log as new ones or upgraded: requests wait for that."""
@@ -130,6 +132,11 @@ class ConsumerContext(EpochContext):
     """Work for a helper thread, taken by whoever owns the machine."""
 
     def find(self, group_id: str) -> ConsumerGroup | None:
+        """What decisions about a group rest on: with what is on its way into the log, where that is foreseen."""
+        return self.ahead.get(group_id) or self.stored.consumer_groups.get(group_id)
+
+    def committed(self, group_id: str) -> ConsumerGroup | None:
+        """The group for whoever only looks."""
         return self.stored.consumer_groups.get(group_id)
 
     def new_member_id(self) -> str:
@@ -148,6 +155,18 @@ class ConsumerContext(EpochContext):
 
     def expect_no_rejoin(self, group_id: str, member_id: str) -> None:
         self.deadlines.cancel(("rejoin", group_id, member_id))
+
+    def expect_anew(self, group: ConsumerGroup, now: Moment) -> None:
+        """All members of a group have their full time from now on, and its target is made if one is missing."""
+        group_id = group.group_id
+        for member_id, member in group.members.items():
+            current = group.current_of(member_id)
+            timeout_ms = None if member.classic is None else member.classic.session_timeout_ms
+            self.expect_member(group_id, member_id, now, timeout_ms)
+            if member.classic is None and current.state is MemberState.UNREVOKED_PARTITIONS:
+                self.expect_revocation(group_id, member_id, current.epoch, now, member.rebalance_timeout_ms)
+        if group.members and group.epoch > group.assignment_epoch:
+            self.assign_in(group_id, now, 0)
 
     def expect_nothing(self, group_id: str, member_id: str) -> None:
         """The member is gone."""

@@ -18,7 +18,7 @@ def describe(context: ConsumerContext, group_id: str) -> DescribedGroup:
     """State, members, what they have and are to have."""
     if group_id == "":
         return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
-    group = context.find(group_id)
+    group = context.committed(group_id)
     if group is None:
         message = f"Group {group_id} is not a consumer group." if group_id in context.stored else None
         return DescribedGroup(

@@ -2,7 +2,8 @@
 answers, deadlines and work for helper threads out.
 
 A consumer group is decided upon only when nothing that was decided before is still on its way into the log (see
-`must_wait`), so a decision needs to know nothing but what is committed.
+`must_wait`), so a decision needs to know nothing but what is committed; for what members ask all the time see
+`foresight`.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from appliance.consumer_groups.context import (
     RevocationOver,
     told,
 )
+from appliance.consumer_groups.foresight import GroupForesight
 from appliance.consumer_groups.heartbeat import JOIN_EPOCH, check, heartbeat, supported
 from appliance.consumer_groups.records import encode_record
 from appliance.consumer_groups.regexes import regexes_resolved
-from appliance.consumer_groups.stored import AnyRecord, GroupEpochRecord, MemberRecord, MemberState, StoredAllGroups
+from appliance.consumer_groups.stored import AnyRecord, GroupEpochRecord, MemberRecord, StoredAllGroups
 from appliance.consumer_groups.targets import assign_due, assignment_made
 from appliance.coordinator.calls import Call, Write
 from appliance.coordinator.deadlines import Deadlines
@@ -79,6 +81,7 @@ class AllGroupsMachine:
         self.classic.context.others = stored.consumer_groups
         self._context = ConsumerContext(self.deadlines, world, consumer_config, self.classic.context, stored)
         self._assignors = supported(consumer_config.assignors)
+        self.foresight = GroupForesight(self._context)
 
     @property
     def stored(self) -> StoredAllGroups:
@@ -100,16 +103,8 @@ class AllGroupsMachine:
         return list(self.classic.time_anew(now))
 
     def _expect_all(self, now: Moment) -> None:
-        context = self._context
-        for group_id, group in context.stored.consumer_groups.items():
-            for member_id, member in group.members.items():
-                current = group.current_of(member_id)
-                timeout_ms = None if member.classic is None else member.classic.session_timeout_ms
-                context.expect_member(group_id, member_id, now, timeout_ms)
-                if member.classic is None and current.state is MemberState.UNREVOKED_PARTITIONS:
-                    context.expect_revocation(group_id, member_id, current.epoch, now, member.rebalance_timeout_ms)
-            if group.members and group.epoch > group.assignment_epoch:
-                context.assign_in(group_id, now, 0)
+        for group in self._context.stored.consumer_groups.values():
+            self._context.expect_anew(group, now)
 
     # Requests
 
@@ -135,7 +130,7 @@ class AllGroupsMachine:
             # Nothing is on its way any more: what had timed out has failed.
             migration.upgrade_failed(context, group_id, now)
         if group is None or (group.is_empty and group_id in context.classic.groups):
-            return list(self.classic.handle(call, now))
+            return self.classic.handle(call, now)  # type: ignore[return-value]
         match request:
             case JoinGroupRequest():
                 if group.is_empty:
@@ -173,7 +168,7 @@ class AllGroupsMachine:
         self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
     ) -> OffsetFetchResponseGroup:
         """Committed offsets of one group; with `require_stable` only those that no open transaction may change."""
-        group = self._context.find(request.group_id)
+        group = self._context.committed(request.group_id)
         error = offsets.may_fetch(group, request) if group is not None else ErrorCode.NONE
         if error is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
@@ -205,6 +200,8 @@ class AllGroupsMachine:
 
     def take_jobs(self) -> list[Job]:
         """Work for helper threads; each result comes back by `job_done`."""
+        if not self._context.jobs:
+            return []
         jobs, self._context.jobs[:] = self._context.jobs[:JOBS_MAX], []
         return jobs
 
@@ -245,7 +242,9 @@ class AllGroupsMachine:
         context = self._context
         match record:
             case MemberRecord(group_id, member_id, None):
-                context.expect_nothing(group_id, member_id)
+                ahead = context.ahead.get(group_id)
+                if ahead is None or member_id not in ahead.members:
+                    context.expect_nothing(group_id, member_id)
             case GroupEpochRecord(group_id, None):
                 context.memories.pop(group_id, None)
             case GroupEpochRecord(group_id):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar, cast, get_args
@@ -76,6 +77,10 @@ class Current:
     state: MemberState = MemberState.STABLE
     assigned: Owned = field(default_factory=dict)
     pending_revocation: Owned = field(default_factory=dict)
+
+    def same_partitions(self, other: Current) -> bool:
+        """Whether the other has the same, to keep and to give up."""
+        return self.assigned == other.assigned and self.pending_revocation == other.pending_revocation
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
@@ -151,6 +156,14 @@ class ConsumerGroup(EpochGroup[MemberInfo, Target, Current]):
         self._owners: dict[uuid.UUID, dict[int, str]] = {}
         self._topic_names: frozenset[str] | None = None
 
+    def twin(self) -> ConsumerGroup:
+        """Another group of the same state; what either replays, the other does not know."""
+        twin = copy(self)
+        for name in ("members", "targets", "current", "static_members", "regexes"):
+            setattr(twin, name, dict(getattr(self, name)))
+        twin._owners = {topic_id: dict(owners) for topic_id, owners in self._owners.items()}
+        return twin
+
     def owner(self, topic_id: uuid.UUID, partition: int) -> str | None:
         """Who has a partition, or has not said yet that it gave it up."""
         owners = self._owners.get(topic_id)
@@ -200,6 +213,10 @@ class ConsumerGroup(EpochGroup[MemberInfo, Target, Current]):
 
     def put_current(self, member_id: str, current: Current | None) -> None:
         before = self.current.get(member_id)
+        if before is not None and current is not None and before.same_partitions(current):
+            # Most members only go to the next epoch.
+            super().put_current(member_id, current)
+            return
         if before is not None:
             for owned in (before.assigned, before.pending_revocation):
                 self._release(member_id, owned)

@@ -10,6 +10,10 @@ Whoever owns a shard does the input and output for it:
 - append what `take_batch` returns, in that order, and report each outcome once by `batch_done`,
 - send what `take_answers` returns.
 
+Some machines can decide about a key before its earlier writes are committed (`Foresight`), as if they were. What was
+decided so is appended when no earlier batch of its key is open any more, and is refused with them should they fail. The
+answer waits, too, even if it needs no record: what it says may rest on one that is still on its way.
+
 A write that is not decided within `write_timeout_ms` is answered with an error, but stays in its place: should it be
 committed after all, it is replayed then.
 """
@@ -17,7 +21,7 @@ committed after all, it is replayed then.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Generic, Protocol, TypeVar
@@ -31,12 +35,16 @@ from appliance.records.builder import build_batch
 from appliance.wire.schema import Struct
 
 R = TypeVar("R")
+W = TypeVar("W", contravariant=True)
 
 KeyValue = tuple[bytes, bytes | None]
 _RECORD_OVERHEAD_BYTES = 32
 _BATCH_OVERHEAD_BYTES = 128
 EVENTS_PER_TICK_MAX = 1_000
 """Deadlines handled in one go; the others are due in the next tick, so that requests come in between."""
+
+PARKED_AT_ONCE_MAX = 25
+"""Calls of one key that were parked and are decided in one go; the others wait for what these write."""
 
 
 class Machine(Protocol[R]):
@@ -71,6 +79,22 @@ class Machine(Protocol[R]):
         """Key and value as they stand in the log."""
 
 
+class Foresight(Protocol[W]):
+    """Of a machine that has it as `foresight`: it can decide upon what is not committed yet."""
+
+    def begin(self, call: Call, key: str, writes: Iterable[Write[W]]) -> bool:
+        """Whether `handle` may decide `call` as if `writes`, all of this key that are open, were committed.
+
+        From the first yes until `end` the machine decides so about this key.
+        """
+
+    def follow(self, write: Write[W]) -> None:
+        """One write more of a key that is decided about so."""
+
+    def end(self, key: str, now: Moment, *, failed: bool) -> None:
+        """What is committed counts again: that is all of it, or else a part will never be."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShardLimits:
     """Bounds of one shard, and how long it waits."""
@@ -87,13 +111,23 @@ class ShardLimits:
     """`offsets.commit.timeout.ms`."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Queued(Generic[R]):
     write: Write[R]
     encoded: list[KeyValue]
     size_in_bytes: int
     expires_ms: int
+    foresees: bool = False
+    """Whether it was decided upon earlier writes of its key that were open then."""
+    under_way: bool = False
     answered: bool = False
+    riders: list[Answer] = field(default_factory=list)
+    """Answers that were decided upon this write."""
+
+    @property
+    def answers(self) -> Iterator[Answer]:
+        yield from self.write.answers
+        yield from self.riders
 
 
 @dataclass(eq=False, slots=True)
@@ -113,7 +147,11 @@ class CoordinatorShard(Generic[R]):
         self._answers: list[Answer] = []
         self._queue: deque[_Queued[R]] = deque()
         self._under_way: deque[Batch[R]] = deque()
-        self._unfinished: dict[str, int] = {}
+        self._open: dict[str, deque[_Queued[R]]] = {}
+        """By key, the writes that wait or are under way."""
+        self._foresight: Foresight[R] | None = getattr(machine, "foresight", None)
+        self._foreseen: dict[str, None] = {}
+        """Keys about which the machine decides as if all their open writes were committed."""
         self._parked: dict[str, deque[Call]] = {}
         self._parked_count = 0
         self._writes_open = 0
@@ -123,15 +161,17 @@ class CoordinatorShard(Generic[R]):
         """Decide a request.
 
         Args:
-            after_writes_of: decide only when no write of this key is under way, because the decision needs to see
-                their outcome.
+            after_writes_of: decide only when no write of this key is open, because the decision needs to see their
+                outcome; unless the machine can foresee that.
         """
         if self._unloaded:
             self._refuse(call, ErrorCode.NOT_COORDINATOR)
         elif self._writes_open >= self.limits.queued_writes_max:
             self._refuse(call, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        elif after_writes_of is None or after_writes_of not in self._unfinished:
+        elif after_writes_of is None or after_writes_of not in self._open:
             self._take(self.machine.handle(call, now), now)
+        elif after_writes_of not in self._parked and self._foresees(call, after_writes_of):
+            self._take_foreseen(after_writes_of, self.machine.handle(call, now), now)
         elif self._parked_count >= self.limits.parked_calls_max:
             self._refuse(call, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
@@ -159,6 +199,8 @@ class CoordinatorShard(Generic[R]):
     def next_due_ms(self) -> int | None:
         """Monotonic time of the next `tick`, if any."""
         due_ms = self.machine.deadlines.next_due_ms()
+        if self.idle:
+            return due_ms
         for queued in self._all_queued():
             if not queued.answered:
                 return queued.expires_ms if due_ms is None else min(due_ms, queued.expires_ms)
@@ -180,10 +222,14 @@ class CoordinatorShard(Generic[R]):
         size_in_bytes = _BATCH_OVERHEAD_BYTES
         # A batch belongs to one transaction, or to none.
         while self._queue and self._queue[0].write.producer == first.producer and not self._queue[0].write.marker:
+            if self._has_to_wait(self._queue[0]):
+                break
             size_in_bytes += self._queue[0].size_in_bytes
             if parts and size_in_bytes > self.limits.batch_max_bytes:
                 break
             parts.append(self._queue.popleft())
+        if not parts:
+            return None
         records = [(now.wall_ms, key, value, ()) for part in parts for key, value in part.encoded]
         producer_id, producer_epoch = first.producer or (-1, -1)
         payload = build_batch(
@@ -198,6 +244,8 @@ class CoordinatorShard(Generic[R]):
         return self._under_way_with(payload, parts)
 
     def _under_way_with(self, payload: bytes, parts: list[_Queued[R]]) -> Batch[R]:
+        for part in parts:
+            part.under_way = True
         batch = Batch(payload, parts)
         self._under_way.append(batch)
         return batch
@@ -207,16 +255,30 @@ class CoordinatorShard(Generic[R]):
         if self._unloaded:
             return
         self._under_way.remove(batch)
+        if error is not ErrorCode.NONE:
+            self._batch_failed(batch, error, now)
+            return
         for part in batch.parts:
-            if error is ErrorCode.NONE:
-                for record in part.write.records:
-                    self.machine.replay(record)
-                if not part.answered:
-                    self._answers.extend(part.write.answers)
-                    self._follow_up(part.write, now)
-            else:
-                self._fail(part, error, now)
-            self._finished(part.write.key, now)
+            for record in part.write.records:
+                self.machine.replay(record)
+            if not part.answered:
+                self._answers.extend(part.answers)
+                self._follow_up(part.write, now)
+            self._finished(part, now)
+
+    def _batch_failed(self, batch: Batch[R], error: ErrorCode, now: Moment) -> None:
+        failed = list(batch.parts)
+        for key in dict.fromkeys(part.write.key for part in batch.parts):
+            if key in self._foreseen:
+                self._look_back(key, now, failed=True)
+                failed += [queued for queued in self._open[key] if queued.foresees and not queued.under_way]
+        gone = {id(queued) for queued in failed[len(batch.parts) :]}
+        if gone:
+            self._queue = deque(queued for queued in self._queue if id(queued) not in gone)
+        for queued in failed:
+            self._fail(queued, error, now)
+        for queued in failed:
+            self._finished(queued, now)
 
     def unload(self) -> None:
         """Another broker leads the partition now. Everybody who waits is sent there."""
@@ -224,7 +286,7 @@ class CoordinatorShard(Generic[R]):
             return
         for queued in self._all_queued():
             if not queued.answered:
-                for answer in queued.write.answers:
+                for answer in queued.answers:
                     self._refuse(answer.call, ErrorCode.NOT_COORDINATOR)
         for calls in self._parked.values():
             for call in calls:
@@ -233,7 +295,8 @@ class CoordinatorShard(Generic[R]):
         self._queue.clear()
         self._under_way.clear()
         self._parked.clear()
-        self._unfinished.clear()
+        self._open.clear()
+        self._foreseen.clear()
         self._unloaded = True
 
     @property
@@ -247,32 +310,65 @@ class CoordinatorShard(Generic[R]):
         yield from self._queue
 
     def _take(self, effects: list[Effect[R]], now: Moment) -> None:
+        if len(effects) == 1 and isinstance(effects[0], Answer):
+            self._answers.append(effects[0])
+            return
         writes = [effect for effect in effects if not isinstance(effect, Answer)]
-        overtaken = {write.key for write in writes if write.only_alone and write.key in self._unfinished}
+        overtaken = {write.key for write in writes if write.only_alone and write.key in self._open}
         for effect in effects:
             if isinstance(effect, Answer):
                 self._answers.append(effect)
             elif not (effect.only_alone and effect.key in overtaken):
                 self._enqueue(effect, now)
 
-    def _enqueue(self, write: Write[R], now: Moment) -> None:
+    # What is decided upon open writes
+
+    def _foresees(self, call: Call, key: str) -> bool:
+        """Whether `call` can be decided now, though writes of its key are open."""
+        if self._foresight is None or self._open[key][0].answered:
+            # One that has timed out may stay open for long: nothing more is built on it.
+            return False
+        if not self._foresight.begin(call, key, (queued.write for queued in self._open[key])):
+            return False
+        self._foreseen[key] = None
+        return True
+
+    def _take_foreseen(self, key: str, effects: list[Effect[R]], now: Moment) -> None:
+        for effect in effects:
+            if isinstance(effect, Answer):
+                self._open[key][-1].riders.append(effect)
+            elif not effect.only_alone:
+                self._enqueue(effect, now, foresees=True)
+
+    def _has_to_wait(self, queued: _Queued[R]) -> bool:
+        """Whether it was decided upon a write that stands in an earlier batch, which may still fail."""
+        return queued.foresees and self._open[queued.write.key][0].under_way
+
+    def _look_back(self, key: str, now: Moment, *, failed: bool) -> None:
+        del self._foreseen[key]
+        if self._foresight is not None:
+            self._foresight.end(key, now, failed=failed)
+
+    def _enqueue(self, write: Write[R], now: Moment, *, foresees: bool = False) -> None:
         encoded = [] if write.marker else [self.machine.encode(record) for record in write.records]
         size_in_bytes = len(write.marker) + sum(
             _RECORD_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in encoded
         )
-        queued = _Queued(write, encoded, size_in_bytes, now.monotonic_ms + self.limits.write_timeout_ms)
+        queued = _Queued(write, encoded, size_in_bytes, now.monotonic_ms + self.limits.write_timeout_ms, foresees)
         if size_in_bytes + _BATCH_OVERHEAD_BYTES > self.limits.batch_max_bytes:
             self._fail(queued, ErrorCode.RECORD_LIST_TOO_LARGE, now)
             return
-        self._unfinished[write.key] = self._unfinished.get(write.key, 0) + 1
+        self._open.setdefault(write.key, deque()).append(queued)
         self._writes_open += 1
         self._queue.append(queued)
+        if self._foresight is not None and write.key in self._foreseen:
+            self._foresight.follow(write)
 
     def _fail(self, queued: _Queued[R], error: ErrorCode, now: Moment) -> None:
         if queued.answered:
             return
         queued.answered = True
-        for answer in queued.write.answers:
+        for answer in queued.answers:
             self._refuse(answer.call, told(error))
         if queued.write.follow_up is not None:
             self._take(self.machine.not_written(queued.write, error, now), now)
@@ -281,21 +377,29 @@ class CoordinatorShard(Generic[R]):
         if write.follow_up is not None:
             self._take(self.machine.written(write, now), now)
 
-    def _finished(self, key: str, now: Moment) -> None:
+    def _finished(self, queued: _Queued[R], now: Moment) -> None:
         self._writes_open -= 1
-        left = self._unfinished[key] - 1
-        if left:
-            self._unfinished[key] = left
+        key = queued.write.key
+        still_open = self._open[key]
+        still_open.remove(queued)
+        if still_open:
             return
-        del self._unfinished[key]
-        calls = self._parked.pop(key, None)
+        del self._open[key]
+        if key in self._foreseen:
+            self._look_back(key, now, failed=False)
+        calls = self._parked.pop(key, deque())
+        decided = 0
         while calls:
-            call = calls.popleft()
-            self._parked_count -= 1
-            self._take(self.machine.handle(call, now), now)
-            if calls and key in self._unfinished:
+            if key not in self._open:
+                self._take(self.machine.handle(calls[0], now), now)
+            elif decided < PARKED_AT_ONCE_MAX and self._foresees(calls[0], key):
+                self._take_foreseen(key, self.machine.handle(calls[0], now), now)
+            else:
                 self._parked[key] = calls
                 return
+            calls.popleft()
+            self._parked_count -= 1
+            decided += 1
 
     def _refuse(self, call: Call, error: ErrorCode) -> None:
         self._answers.append(Answer(call, self.machine.refuse(call, error)))

@@ -9,6 +9,7 @@ from appliance.consumer_groups.machine import AllGroupsMachine
 from appliance.consumer_groups.records import decode_record
 from appliance.consumer_groups.stored import StoredAllGroups
 from appliance.coordinator.loader import load, replaying
+from appliance.coordinator.shard import CoordinatorShard
 from appliance.groups.config import GroupConfig
 from appliance.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.support.coordinator_world import Violation
@@ -61,10 +62,19 @@ class Consumer(Member):
 class ConsumerGroupWorld(HeartbeatWorld):
     """No partition has two owners, and in the end each has one."""
 
-    def __init__(self, seed: int, machine_class: type[AllGroupsMachine] = AllGroupsMachine) -> None:
+    def __init__(
+        self,
+        seed: int,
+        machine_class: type[AllGroupsMachine] = AllGroupsMachine,
+        shard_class: type[CoordinatorShard[Any]] = CoordinatorShard,
+    ) -> None:
+        self.shard_class = shard_class
         super().__init__(seed, machine_class)
 
     def prepare(self) -> list[Consumer]:
+        self.slow_writes = self.random.choice([0.0, 0.5])
+        if self.slow_writes:
+            self.failed_writes = 0.15
         self.metadata.put("t", self.random.randrange(1, 12))
         self.metadata.put("u", self.random.randrange(1, 6))
         subscriptions: list[dict[str, Any]] = [
@@ -100,7 +110,20 @@ class ConsumerGroupWorld(HeartbeatWorld):
     def reconfigure(self) -> None:
         self.metadata.put(f"t{self.random.randrange(3)}", 1 + self.random.randrange(3))
 
+    def heal(self) -> None:
+        self.slow_writes = 0.0
+        super().heal()
+
+    def fate_of_a_write(self) -> tuple[bool, int]:
+        succeeds, delay_ms = super().fate_of_a_write()
+        if self.random.random() < self.slow_writes:
+            # Longer than others take to ask, and at times longer than who has asked waits for the answer.
+            delay_ms += self.random.choice((1_000, 4_000))
+        return succeeds, delay_ms
+
     def check_group(self, where: str, group: Any) -> None:
+        if GROUP in self.machine._context.ahead:
+            self.notes.append("foreseen")
         owners: dict[Partition, str] = {}
         for member_id, current in group.current.items():
             if member_id not in group.members:

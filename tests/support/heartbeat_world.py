@@ -134,6 +134,7 @@ class HeartbeatWorld(CoordinatorWorld):
     """One group, from one seed."""
 
     request_timeout_ms = 3_000
+    shard_class: type[CoordinatorShard[Any]] = CoordinatorShard
 
     def __init__(self, seed: int, machine_class: type[Any]) -> None:
         super().__init__(seed)
@@ -199,7 +200,7 @@ class HeartbeatWorld(CoordinatorWorld):
 
     def _begin(self) -> None:
         machine = self.machine = self.load_machine()
-        self.shard = CoordinatorShard(machine, ShardLimits())
+        self.shard = self.shard_class(machine, ShardLimits())
         self.shard.decide(lambda: machine.loaded(self.now), self.now)
         self.pump()
 
