@@ -199,6 +199,8 @@ class GroupCoordinator(PartitionCoordinator[ShareGroups, Any, StoredWithShares])
     def __init__(self, host: GroupCoordinatorHost, hosted: InternalPartition) -> None:
         super().__init__(host, hosted)
         self._groups_host = host
+        self._others: EveryGroupMachine
+        """Of all kinds but share groups: what they ask for after each request is asked without a detour."""
 
     def _read(self) -> tuple[StoredWithShares, LoadSummary]:
         others = StoredEveryGroup()
@@ -209,7 +211,7 @@ class GroupCoordinator(PartitionCoordinator[ShareGroups, Any, StoredWithShares])
 
     def _begin(self, stored: StoredWithShares) -> ShareGroups:
         host = self._groups_host
-        others = EveryGroupMachine(
+        others = self._others = EveryGroupMachine(
             host.config, host.consumer_config, host.streams_config, host.randomness, stored.others, host.world
         )
         return ShareGroups(others, stored.shares, host.share_config, host.world)
@@ -224,10 +226,11 @@ class GroupCoordinator(PartitionCoordinator[ShareGroups, Any, StoredWithShares])
         return machine.time_anew(now)
 
     def _after_step(self, machine: ShareGroups) -> None:
-        for job in machine.take_jobs():
+        for job in self._others.take_jobs():
             self._host.background.run(job.run, partial(self._job_done, machine, job))
-        for each in machine.take_persists():
-            self._groups_host.persist(each, partial(self._persisted, machine, each))
+        if machine.context.jobs:
+            for each in machine.take_persists():
+                self._groups_host.persist(each, partial(self._persisted, machine, each))
 
     def _persisted(self, machine: ShareGroups, job: PersistJob, outcome: Outcome) -> None:
         if machine is self._machine:

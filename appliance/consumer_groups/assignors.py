@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 Target = dict[uuid.UUID, tuple[int, ...]]
 """Partitions by topic, in order; without topics that have none."""
@@ -71,50 +71,74 @@ def _all_alike(subscribers: list[Subscriber], partitions: Mapping[uuid.UUID, int
     """Everybody reads the same topics: each has its share, and keeps what it had up to that.
 
     Partitions are numbered through all topics meanwhile: hashing a topic's id for each of them would cost most of it.
+    This is done again for each member that comes, so single partitions are left to sets and slices, and whoever keeps
+    what it had is hardly looked at.
     """
     if not subscribers:
         return {}
     topics = sorted(topic for topic in subscribers[0].topics if partitions.get(topic))
     begins = [0, *accumulate(partitions[topic] for topic in topics)]
-    begin_of = dict(zip(topics, begins, strict=False))
+    spans = dict(zip(topics, pairwise(begins), strict=True))
     share, larger = divmod(begins[-1], len(subscribers))
-    taken = bytearray(begins[-1])
-    kept: dict[str, list[int]] = {}
-    spare: list[tuple[str, int]] = []
-    for each in sorted(subscribers, key=lambda each: each.member_id):
-        mine = kept[each.member_id] = []
-        for topic in sorted(each.target.keys() & begin_of.keys()):
-            begin, count = begin_of[topic], partitions[topic]
-            for number in each.target[topic]:
-                if number < count and not taken[begin + number]:
-                    if len(mine) == share:
-                        spare.append((each.member_id, begin + number))
-                        break
-                    taken[begin + number] = 1
-                    mine.append(begin + number)
-            if len(mine) == share and spare and spare[-1][0] == each.member_id:
-                break
-    # Some have one more than their share: rather those who had one more before.
-    still_larger = larger
-    for member_id, place in spare:
-        if still_larger and not taken[place]:
-            taken[place] = 1
-            kept[member_id].append(place)
-            still_larger -= 1
-    free = iter([place for place, is_taken in enumerate(taken) if not is_taken])
-    for member_id in sorted(kept):
-        mine = kept[member_id]
-        while len(mine) < share:
-            mine.append(next(free))
-    for member_id in sorted(kept):
-        if still_larger and len(kept[member_id]) == share:
-            kept[member_id].append(next(free))
-            still_larger -= 1
-    return {member_id: _as_target(sorted(mine), topics, begins) for member_id, mine in kept.items()}
+    before = {each.member_id: each.target for each in sorted(subscribers, key=lambda each: each.member_id)}
+    had = _each_once({member_id: _places(target, spans) for member_id, target in before.items()})
+    kept: dict[str, Sequence[int]] = {}
+    for member_id, places in had.items():
+        if len(places) > share:
+            # Some have one more than their share: rather those who had one more before.
+            places = places[: share + (larger > 0)]
+            larger -= len(places) - share
+        kept[member_id] = places
+    taken = set().union(*kept.values())
+    free = [place for place in range(begins[-1]) if place not in taken]
+    at = 0
+    for member_id, places in kept.items():
+        missing = share - len(places)
+        if missing > 0:
+            kept[member_id] = [*places, *free[at : at + missing]]
+            at += missing
+    for member_id, places in kept.items():
+        if larger > 0 and len(places) == share:
+            kept[member_id] = [*places, free[at]]
+            at += 1
+            larger -= 1
+    return {
+        member_id: dict(target)
+        if kept[member_id] is had[member_id] and len(kept[member_id]) == sum(map(len, target.values()))
+        else _as_target(sorted(kept[member_id]), topics, begins)
+        for member_id, target in before.items()
+    }
+
+
+def _places(target: Mapping[uuid.UUID, tuple[int, ...]], spans: Mapping[uuid.UUID, tuple[int, int]]) -> Sequence[int]:
+    """What there is still of a target, numbered through all topics."""
+    places: list[int] = []
+    for topic, numbers in sorted(target.items()) if len(target) > 1 else target.items():
+        begin, end = spans.get(topic, (0, 0))
+        if numbers and max(numbers) >= end - begin:
+            numbers = tuple([number for number in numbers if number < end - begin])
+        if begin == 0 and len(target) == 1:
+            return numbers
+        places += [begin + number for number in numbers]
+    return places
+
+
+def _each_once(had: dict[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """Nobody has what somebody before has, too: two members of a group that was upgraded may."""
+    if len(set().union(*had.values())) == sum(map(len, had.values())):
+        return had
+    taken: set[int] = set()
+    once: dict[str, Sequence[int]] = {}
+    for member_id, places in had.items():
+        once[member_id] = [place for place in dict.fromkeys(places) if place not in taken]
+        taken.update(once[member_id])
+    return once
 
 
 def _as_target(mine: list[int], topics: list[uuid.UUID], begins: list[int]) -> Target:
     """What a member has, by topic; topics and partitions in their order."""
+    if len(topics) == 1:
+        return {topics[0]: tuple(mine)} if mine else {}
     target: dict[uuid.UUID, tuple[int, ...]] = {}
     at = 0
     while at < len(mine):

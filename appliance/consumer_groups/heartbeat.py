@@ -142,7 +142,7 @@ def _heartbeat(
     step = _member(context, group, member_id, request, list(found.records))
     before, before_current = step.member, step.current
     step.member = _said(before, call, request)
-    changed = step.member != before or member_id not in group.members
+    changed = (step.member is not before and step.member != before) or member_id not in group.members
     reads_other_topics = _reads_other_topics(group, before, step.member)
     if changed:
         step.records.append(MemberRecord(group.group_id, member_id, step.member))
@@ -264,6 +264,14 @@ def _said(member: MemberInfo, call: Call, request: ConsumerGroupHeartbeatRequest
     """The member with all that it says; what it does not say has not changed."""
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
+    rest = (request.server_assignor, request.instance_id, request.rack_id)
+    says_nothing = names is None and regex is None and rest == (None, None, None) and request.rebalance_timeout_ms == -1
+    if says_nothing and (member.client_id, member.client_host, member.classic) == (
+        call.client_id,
+        call.client_host,
+        None,
+    ):
+        return member
     return MemberInfo(
         call.client_id,
         call.client_host,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
 from appliance.base.errors import ErrorCode
 from appliance.consumer_groups.context import (
@@ -36,6 +37,9 @@ from appliance.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+
+REMOVED_AT_ONCE_MAX = 1_000
+"""Members whose session is over that one write removes: it has to fit into a batch."""
 
 
 def leave(context: ConsumerContext, call: Call, request: ConsumerGroupHeartbeatRequest, now: Moment) -> list[AnyEffect]:
@@ -96,9 +100,13 @@ def session_over(context: ConsumerContext, event: MemberSessionOver, now: Moment
     group = context.find(event.group_id)
     if group is None or event.member_id not in group.members:
         return []
-    # Should something else about the group be on its way just now, we come again.
-    context.expect_member(event.group_id, event.member_id, now, RETRY_MS)
-    return [removal(context, group, [event.member_id], now, only_alone=True)]
+    # Who goes with a machine or a network goes together: one write removes all who are late.
+    others = (each for each in group.members if each != event.member_id and context.is_late(group.group_id, each, now))
+    gone = [event.member_id, *islice(others, REMOVED_AT_ONCE_MAX - 1)]
+    for member_id in gone:
+        # Should something else about the group be on its way just now, we come again.
+        context.expect_member(event.group_id, member_id, now, RETRY_MS)
+    return [removal(context, group, gone, now, only_alone=True)]
 
 
 def revocation_over(context: ConsumerContext, event: RevocationOver, now: Moment) -> list[AnyEffect]:

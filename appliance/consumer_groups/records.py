@@ -122,14 +122,15 @@ def _of_current(current: Current) -> CurrentMemberAssignmentValue:
 
 
 def _rows(owned: Owned) -> list[TopicPartitions]:
-    return [
-        TopicPartitions(
-            topic_id=topic,
-            partitions=sorted(owned[topic]),
-            assignment_epochs=[owned[topic][partition] for partition in sorted(owned[topic])],
+    rows: list[TopicPartitions] = []
+    for topic, epochs in sorted(owned.items()):
+        partitions = sorted(epochs)
+        rows.append(
+            TopicPartitions(
+                topic_id=topic, partitions=partitions, assignment_epochs=[epochs[each] for each in partitions]
+            )
         )
-        for topic in sorted(owned)
-    ]
+    return rows
 
 
 def _current(value: CurrentMemberAssignmentValue) -> Current:

@@ -31,6 +31,11 @@ class Deadlines(Generic[K, E]):
         if queued is None or queued > due_ms:
             self._queue(key, due_ms)
 
+    def due_ms(self, key: K) -> int | None:
+        """When the event of `key` is due, if there is one."""
+        entry = self._due.get(key)
+        return None if entry is None else entry[0]
+
     def cancel(self, key: K) -> None:
         """Forget the deadline of `key`, if there is one."""
         self._due.pop(key, None)

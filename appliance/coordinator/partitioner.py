@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _SIGN = 1 << 31
 
 
@@ -14,6 +16,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & _SIGN else value
 
 
+@lru_cache(10_000)
 def partition_for(key: str, partitions: int) -> int:
     """The partition that every broker and every tool of Kafka computes for `key`."""
     value = java_hash(key)

@@ -126,6 +126,11 @@ class EpochContext:
         key, event = (self.KIND, "member", group_id, member_id), self.SESSION_OVER(group_id, member_id)
         self.deadlines.set(key, now.monotonic_ms + timeout_ms, event)
 
+    def is_late(self, group_id: str, member_id: str, now: Moment) -> bool:
+        """Whether the member was to be heard before now."""
+        due_ms = self.deadlines.due_ms((self.KIND, "member", group_id, member_id))
+        return due_ms is not None and due_ms <= now.monotonic_ms
+
     def expect_revocation(self, group_id: str, member_id: str, epoch: int, now: Moment, timeout_ms: int) -> None:
         """Hear within the time that this member has given up what it must, or it is removed."""
         key, event = (self.KIND, "revocation", group_id, member_id), self.REVOCATION_OVER(group_id, member_id, epoch)

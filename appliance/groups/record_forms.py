@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from appliance.wire.codec import decode, encode
@@ -19,11 +20,13 @@ from appliance.wire.schema import Struct, WireError
 
 _INT16 = struct.Struct(">h")
 _VERSION_0 = _INT16.pack(0)
+KEYS_KEPT_MAX = 10_000
+"""Encoded keys of a kind of groups that are kept: a rebalance writes about the same members again and again."""
 
 V = TypeVar("V", bound=Struct)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Form:
     """One kind of records: names as in the key, then the fields that the value says."""
 
@@ -83,12 +86,17 @@ def names_only_form(kind: int, record: type) -> Form:
     return Form(kind, record, GroupKey, Struct, Struct, lambda message: ())
 
 
+def _key_of(form: Form, *names: str) -> bytes:
+    return _INT16.pack(form.kind) + encode(form.key(**dict(zip(form.key.__wire__.declared, names, strict=True))), 0)
+
+
 class Forms:
     """All kinds of records of one kind of groups."""
 
     def __init__(self, *forms: Form) -> None:
         self._by_kind = {form.kind: form for form in forms}
         self._by_record = {form.record: form for form in forms}
+        self._key_of = lru_cache(KEYS_KEPT_MAX)(_key_of)
 
     def __contains__(self, record: object) -> bool:
         return type(record) in self._by_record
@@ -97,9 +105,9 @@ class Forms:
         """Key and value of one of these records."""
         form = self._by_record[type(record)]
         fields = [getattr(record, name) for name in record.__match_args__]
-        names = tuple(form.key.__wire__.declared)
-        said = fields[len(names) :]
-        key = _INT16.pack(form.kind) + encode(form.key(**dict(zip(names, fields, strict=False))), 0)
+        count = len(form.key.__wire__.declared)
+        said = fields[count:]
+        key = self._key_of(form, *fields[:count])
         if not said or said[0] is None:
             return key, None
         return key, _VERSION_0 + encode(form.write(*said), 0)

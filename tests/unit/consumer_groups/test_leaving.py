@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from appliance.base.errors import ErrorCode
+from appliance.consumer_groups.config import ConsumerGroupConfig
 from tests.support.consumer_group_bench import ConsumerGroupBench
 
 INTERVAL_MS = 1_000
@@ -142,3 +143,18 @@ def test_a_static_member_that_is_back_under_the_same_id_has_what_it_had() -> Non
     assert (back.member_epoch, b.assigned(back)) == (2, {"t": [0, 1, 2, 3]})
     b.fail_over()
     assert b.group.state_name == "Stable"
+
+
+def test_members_who_fall_silent_together_are_removed_by_one_write() -> None:
+    b = ConsumerGroupBench(ConsumerGroupConfig(assignment_interval_ms=0, session_timeout_ms=10_000), t=4)
+    for number in range(20):
+        b.joined(f"m{number:02}")
+    for _ in range(5):
+        b.advance(1_900)
+        b.said("m00", b.group.current_of("m00").epoch)
+    before, epoch = len(b.log), b.group.epoch
+    b.advance(1_000)
+    assert list(b.group.members) == ["m00"]
+    assert b.group.epoch == epoch + 1
+    # They are gone, and there is the next target.
+    assert len(b.log) <= before + 2

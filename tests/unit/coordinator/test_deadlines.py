@@ -32,6 +32,15 @@ def test_a_deadline_that_was_moved_later_is_due_later() -> None:
     assert due(deadlines, 50) == ["late"]
 
 
+def test_it_can_be_asked_when_something_is_due() -> None:
+    deadlines: Deadlines[str, str] = Deadlines()
+    deadlines.set("a", 10, "early")
+    deadlines.set("a", 50, "late")
+    assert (deadlines.due_ms("a"), deadlines.due_ms("b")) == (50, None)
+    deadlines.cancel("a")
+    assert deadlines.due_ms("a") is None
+
+
 def test_a_deadline_that_was_moved_earlier_is_due_earlier_and_once() -> None:
     deadlines: Deadlines[str, str] = Deadlines()
     deadlines.set("a", 50, "late")
