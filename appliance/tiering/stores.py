@@ -24,6 +24,8 @@ from appliance.tiering.body import BodyStore
 from appliance.tiering.directory import DirectoryStore
 
 UNENCRYPTED, KMS = "none", "aws:kms"
+NO_STORES = ("", "s3", "file", "http", "https", "memory")
+"""Schemes that fsspec knows and that are no stores to write to, or not for several processes, or have one of their own."""
 PROBE_ATTEMPTS = 5
 PROBE_PAUSE_S = 0.5
 NOT_REACHABLE = 4
@@ -50,7 +52,7 @@ def open_store(url: str, config: BrokerConfig | None = None) -> BodyStore:
             return DirectoryStore(Path(unquote(parts.path)))
         if "://" not in url and url:
             return DirectoryStore(Path(url))
-        if parts.scheme not in ("s3", "file", "memory") and parts.netloc:
+        if parts.scheme not in NO_STORES and parts.netloc:
             from appliance.tiering.fsspec_store import FsspecStore
 
             return FsspecStore(url)

@@ -161,5 +161,3 @@ def test_urls_of_fsspec_open_a_store_or_say_what_is_missing(url: str) -> None:
         open_store("gs://bucket/prefix")
     with pytest.raises(UserError, match="nosuch"):
         open_store("nosuch://bucket/prefix")
-    with pytest.raises(UserError, match="give a path"):
-        open_store("memory://lives/in/one/process")

@@ -64,7 +64,7 @@ def test_a_directory_that_cannot_be_made_ends_with_code_4(tmp_path: Path) -> Non
     assert caught.value.exit_code == 4
 
 
-@pytest.mark.parametrize("url", ["", "s3://", "gs://bucket", "http://host/x", "file://host/x"])
+@pytest.mark.parametrize("url", ["", "s3://", "memory://x/y", "http://host/x", "file://host/x"])
 def test_another_kind_of_url_is_a_usage_error(url: str) -> None:
     with pytest.raises(UserError, match="s3://bucket/prefix") as caught:
         open_store(url)
