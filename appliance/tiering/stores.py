@@ -25,7 +25,7 @@ from appliance.tiering.directory import DirectoryStore
 
 UNENCRYPTED, KMS = "none", "aws:kms"
 NO_STORES = ("", "s3", "file", "http", "https", "memory")
-"""Schemes that fsspec knows and that are no stores to write to, or not for several processes, or have one of their own."""
+"""Schemes that fsspec knows and that cannot be written to, live in one process, or have a store of their own."""
 PROBE_ATTEMPTS = 5
 PROBE_PAUSE_S = 0.5
 NOT_REACHABLE = 4
