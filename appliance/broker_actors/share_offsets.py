@@ -43,18 +43,19 @@ class ShareOffsets:
         self._links.close()
 
     def summaries(self, group_id: str, places: Sequence[Where], done: Callable[[Mapping[Where, Any]], None]) -> None:
-        """What the share coordinators say of each partition."""
+        """What the share coordinators say of each partition, however often it is named."""
         messages = read_share_group_state_summary
         found: dict[Where, Any] = {}
-        if not places:
+        wanted = dict.fromkeys(places)
+        if not wanted:
             done(found)
 
         def came(place: Where, result: Any) -> None:
             found[place] = result
-            if len(found) == len(places):
+            if len(found) == len(wanted):
                 done(found)
 
-        for place in places:
+        for place in wanted:
             request = messages.ReadShareGroupStateSummaryRequest(
                 group_id=group_id,
                 topics=[
@@ -68,12 +69,15 @@ class ShareOffsets:
     def persist(self, job: PersistJob, done: Callable[[Outcome], None]) -> None:
         """Begin or end states; `done` is called once."""
         outcome: dict[Where, tuple[ErrorCode, str | None]] = {}
-        if not job.places:
+        left = len(job.places)
+        if not left:
             done(outcome)
 
         def came(place: Where, result: Any) -> None:
+            nonlocal left
             outcome[place] = (ErrorCode(result.error_code), result.error_message)
-            if len(outcome) == len(job.places):
+            left -= 1
+            if not left:
                 done(outcome)
 
         for each in job.places:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import uuid
+from pkgutil import iter_modules
 from typing import Any
 
-from appliance.wire import types
+from appliance.wire import messages, types
 from appliance.wire.api import APIS
 from appliance.wire.messages import group_records, share_group_records, share_state_records, transaction_records
 from appliance.wire.schema import Field, Struct, fields_of
@@ -51,6 +53,17 @@ def versions_of(cls: type[Struct]) -> range:
     """All versions of a message."""
     lowest, highest = cls.__wire__.versions or (0, -1)
     return range(lowest, highest + 1)
+
+
+def versions_of_all_that_is_read() -> list[tuple[type[Struct], int]]:
+    """Every version of everything that is read whole: messages, and keys and values of all kinds of records."""
+    modules = [importlib.import_module(f"{messages.__name__}.{each.name}") for each in iter_modules(messages.__path__)]
+    found = {value: None for module in modules for value in vars(module).values() if _is_whole(value)}
+    return [(cls, version) for cls in found for version in versions_of(cls)]
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Struct) and value.__wire__.versions is not None
 
 
 def declared_versions() -> list[tuple[type[Struct], int]]:

@@ -178,6 +178,7 @@ def describe_share_group_offsets(side: Side) -> None:
     side.ask("a topic that is not read", _offsets(group, {unread.name: [0]}))
     side.ask("a topic that is missing", _offsets(group, {side.named("missing"): [0]}))
     side.ask("good and bad", _offsets(group, {topic.name: [0], side.named("missing"): [0]}))
+    side.ask("a partition twice", _offsets(group, {topic.name: [1, 1]}))
     side.ask("no topics", _offsets(group, {}))
     side.ask("a group that is missing", _offsets(side.named("none"), {topic.name: [0]}))
     side.ask("all of a group that is missing", _offsets(side.named("none"), None))
@@ -212,6 +213,7 @@ def alter_share_group_offsets(side: Side) -> None:
     ask("a group that is missing", topic.name, (0, 1), group_id=side.named("none"))
     ask("a classic group", topic.name, (0, 1), group_id=classic)
     ask("no group", topic.name, (0, 1), group_id="")
+    ask("a partition twice", topic.name, (1, 0), (1, 0))
     ask("no partitions", topic.name)
     side.ask("nothing", AlterShareGroupOffsetsRequest(group_id=group))
 
