@@ -137,7 +137,7 @@ class SaslGate:
             )
             return self._refuse(connection, request, answer, str(error))
         lifetime_ms = self._finish(connection)
-        told = SaslAuthenticateResponse(error_message=None, auth_bytes=token, session_lifetime_ms=lifetime_ms)
+        told = SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms)
         return encode_response(told, request.api_version, request.correlation_id)
 
     def _bare_token(self, connection: Connection, token: bytes) -> Pending | bytes:

@@ -13,7 +13,6 @@ from appliance.wire.messages.add_partitions_to_txn import AddPartitionsToTxnTran
 
 BY_BROKERS_SINCE = 4
 """From this version on brokers ask for their clients, which then follow version 2 of transactions."""
-ABORTABLE_SINCE = 5
 
 
 def add_partitions(
@@ -37,11 +36,10 @@ def add_partitions(
 
 def _verified(call: Call, request: AddPartitionsToTxnTransaction, known: Transaction) -> TransactionEffect:
     """Whether the producer may write to the partitions under its open transaction."""
-    absent = ErrorCode.TRANSACTION_ABORTABLE if call.version >= ABORTABLE_SINCE else ErrorCode.INVALID_TXN_STATE
     is_open = known.state is TransactionState.ONGOING
 
     def code_of(topic: str, partition: int) -> ErrorCode:
-        return ErrorCode.NONE if is_open and (topic, partition) in known.partitions else absent
+        return ErrorCode.NONE if is_open and (topic, partition) in known.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
     return Answer(call, partition_results(request, code_of))
 

@@ -32,7 +32,6 @@ def describe(broker: Broker, request: Request) -> DescribeUserScramCredentialsRe
         of_user.setdefault(user, []).append(CredentialInfo(mechanism=mechanism, iterations=kept.iterations))
     named = Counter(user.name for user in body.users or [])
     return DescribeUserScramCredentialsResponse(
-        error_message=None,
         results=[_row(name, of_user.get(name), named[name]) for name in named or of_user],
     )
 
@@ -50,7 +49,7 @@ def _row(name: str, infos: list[CredentialInfo] | None, times: int) -> DescribeU
             error_code=ErrorCode.RESOURCE_NOT_FOUND,
             error_message=f"Attempt to describe a user credential that does not exist: {name}",
         )
-    return DescribeUserScramCredentialsResult(user=name, error_message=None, credential_infos=infos)
+    return DescribeUserScramCredentialsResult(user=name, credential_infos=infos)
 
 
 def alter(broker: Broker, request: Request) -> Pending:

@@ -13,9 +13,18 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.compat import AGAINST_KAFKA
-from tests.support.differential import all_cases, configs, consumer_groups, streams_groups, transactions  # noqa: F401
+from tests.support.differential import (
+    all_cases,  # noqa: F401
+    asked,
+    configs,
+    consumer_groups,
+    share_groups,
+    streams_groups,
+    transactions,
+)
 from tests.support.differential.acls import ACL_CASES, GRANTED, USERS, ActingSide, grant, guarded_server
 from tests.support.differential.meant import MEANT
+from tests.support.differential.sasl import SASL_CASES
 from tests.support.differential.sides import CASES, Case, Difference, Meant, Side, differences, told
 from tests.support.repo import REPO
 
@@ -68,7 +77,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a case waits for may never come where it is denied."""
-    for module in (configs, consumer_groups, streams_groups, transactions):
+    for module in (configs, consumer_groups, share_groups, streams_groups, transactions):
         for name in ("SETTLING_S", "PATIENCE_S"):
             monkeypatch.setattr(module, name, 0.5, raising=False)
 
@@ -77,10 +86,10 @@ def unexpected_of(kafka: Side, ours: Side) -> list[Difference]:
     return [found for found in differences(kafka, ours) if not any(one.covers(found) for one in MEANT)]
 
 
-@pytest.mark.parametrize("case", ACL_CASES, ids=lambda case: case.name)
-def test_lists_come_and_go_as_in_apache_kafka(servers: Servers, case: Case) -> None:
-    kafka, ours = (Side(name, "127.0.0.1", ports["PLAINTEXT"]) for name, ports in vars(servers).items())
+def compare_in_all_versions(case: Case, servers: Servers, listener: str) -> None:
+    kafka, ours = (Side(name, "127.0.0.1", ports[listener]) for name, ports in vars(servers).items())
     unexpected: list[Difference] = []
+    counted: asked.Tally = {}
     for version in case.versions_of(kafka, ours):
         for side in (kafka, ours):
             side.begin(f"{case.name}-{version}", version)
@@ -88,9 +97,21 @@ def test_lists_come_and_go_as_in_apache_kafka(servers: Servers, case: Case) -> N
             side.end()
         assert ours.seen
         unexpected += unexpected_of(kafka, ours)
+        asked.add(counted, asked.tally(kafka.answered))
     kafka.close()
     ours.close()
     assert not unexpected, told(unexpected)
+    asked.keep(case.name, counted)
+
+
+@pytest.mark.parametrize("case", ACL_CASES, ids=lambda case: case.name)
+def test_lists_come_and_go_as_in_apache_kafka(servers: Servers, case: Case) -> None:
+    compare_in_all_versions(case, servers, "PLAINTEXT")
+
+
+@pytest.mark.parametrize("case", SASL_CASES, ids=lambda case: case.name)
+def test_clients_make_themselves_known_as_to_apache_kafka(servers: Servers, case: Case) -> None:
+    compare_in_all_versions(case, servers, "CLEAR")
 
 
 def run_as_far_as_it_goes(case: Case, side: ActingSide, name: str, version: int) -> None:

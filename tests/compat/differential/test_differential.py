@@ -12,7 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.compat import AGAINST_KAFKA
-from tests.support.differential import all_cases  # noqa: F401
+from tests.support.differential import (
+    all_cases,  # noqa: F401
+    asked,
+)
 from tests.support.differential.meant import MEANT
 from tests.support.differential.sides import CASES, Case, Difference, Side, differences, our_side, told
 from tests.support.kafka_peer import KafkaPeer
@@ -41,6 +44,10 @@ def kafka(kafka_peer: KafkaPeer) -> Iterator[Side]:
     side.close()
 
 
+def test_apache_kafka_serves_what_is_written_down(kafka: Side) -> None:
+    asked.keep_served(kafka.served)
+
+
 @pytest.mark.parametrize(
     "case",
     [pytest.param(one, marks=pytest.mark.compat if one.is_for_compat else ()) for one in CASES],
@@ -49,6 +56,7 @@ def kafka(kafka_peer: KafkaPeer) -> Iterator[Side]:
 def test_answers_are_those_of_apache_kafka(kafka: Side, ours: Side, case: Case) -> None:
     unexpected: list[Difference] = []
     compared = 0
+    counted: asked.Tally = {}
     for version in case.versions_of(kafka, ours):
         for side in (kafka, ours):
             side.begin(f"{case.name.replace('_', '-')}-{version}", version)
@@ -56,6 +64,7 @@ def test_answers_are_those_of_apache_kafka(kafka: Side, ours: Side, case: Case) 
             side.end()
         compared += len(ours.seen)
         COMPARED[case.name] += len(ours.seen)
+        asked.add(counted, asked.tally(kafka.answered))
         for found in differences(kafka, ours):
             meant = next((one for one in MEANT if one.covers(found)), None)
             if meant is None:
@@ -64,6 +73,7 @@ def test_answers_are_those_of_apache_kafka(kafka: Side, ours: Side, case: Case) 
                 meant.met.append(found)
     assert compared, "no version is served by both"
     assert not unexpected, f"{len(unexpected)} differences:\n{told(unexpected)}"
+    asked.keep(case.name, counted)
 
 
 def test_what_is_meant_to_differ_is_told(request: pytest.FixtureRequest) -> None:

@@ -6,9 +6,16 @@ from typing import Any
 
 from appliance.wire.api import ApiKey
 from appliance.wire.messages import alter_client_quotas as alter
+from appliance.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from appliance.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from appliance.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from appliance.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from appliance.wire.messages.list_config_resources import ListConfigResourcesRequest
+from appliance.wire.messages.unregister_broker import UnregisterBrokerRequest
 from appliance.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.compat import wait_until
 from tests.support.differential.configs import CLIENT_METRICS, GROUP, SET, TOPIC, incremental
@@ -107,17 +114,27 @@ def list_config_resources(side: Side) -> None:
 
 @case(ApiKey.UPDATE_FEATURES)
 def update_features(side: Side) -> None:
-    def ask(label: str, name: str, level: int, **fields: Any) -> None:
+    def ask(label: str, name: str, level: int, *, validate_only: bool = False, **fields: Any) -> None:
         update = FeatureUpdateKey(feature=name, max_version_level=level, **fields)
-        side.ask(label, UpdateFeaturesRequest(feature_updates=[update]))
+        side.ask(label, UpdateFeaturesRequest(feature_updates=[update], validate_only=validate_only))
 
+    downwards: dict[str, Any] = {"upgrade_type": 2} if side.version >= 1 else {"allow_downgrade": True}
     ask("as it is", "transaction.version", 2)
     ask("a feature that is none", "no.feature", 1)
     ask("too high a level", "metadata.version", 3_000)
     ask("a negative level", "transaction.version", -1)
     side.ask("nothing", UpdateFeaturesRequest())
+    ask("down, and not said so", "share.version", 0)
+    ask("up, and said that it is down", "share.version", 1, **downwards)
     if side.version >= 1:
         ask("a kind of update that is none", "transaction.version", 2, upgrade_type=9)
+        ask("only looked at", "share.version", 0, validate_only=True, **downwards)
+    try:
+        ask("down", "share.version", 0, **downwards)
+        ask("up again", "share.version", 1)
+    finally:
+        on = FeatureUpdateKey(feature="share.version", max_version_level=1)
+        side.set_up(UpdateFeaturesRequest(feature_updates=[on]))
 
 
 @case(ApiKey.DESCRIBE_QUORUM)
@@ -130,3 +147,67 @@ def describe_quorum(side: Side) -> None:
     ask("a partition that is missing", "__cluster_metadata", 3)
     ask("another topic", "other", 0)
     side.ask("nothing", DescribeQuorumRequest())
+
+
+SHA_256, SHA_512 = 1, 2
+
+
+def upserted(user: str, mechanism: int = SHA_256, iterations: int = 4096, **fields: Any) -> ScramCredentialUpsertion:
+    given = {"salt": b"salt", "salted_password": b"p" * 32, **fields}
+    return ScramCredentialUpsertion(name=user, mechanism=mechanism, iterations=iterations, **given)
+
+
+@case(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, is_for_compat=True)
+def alter_user_scram_credentials(side: Side) -> None:
+    def ask(label: str, *rows: ScramCredentialUpsertion | ScramCredentialDeletion) -> None:
+        side.ask(label, AlterUserScramCredentialsRequest(
+            upsertions=[row for row in rows if isinstance(row, ScramCredentialUpsertion)],
+            deletions=[row for row in rows if isinstance(row, ScramCredentialDeletion)],
+        ))  # fmt: skip
+
+    def gone(user: str, mechanism: int = SHA_256) -> ScramCredentialDeletion:
+        return ScramCredentialDeletion(name=user, mechanism=mechanism)
+
+    user, other = side.named("u"), side.named("other")
+    ask("made", upserted(user))
+    ask("changed", upserted(user, iterations=8192))
+    ask("of two users", upserted(user, SHA_512, salted_password=b"p" * 64), upserted(other))
+    ask("twice", upserted(user), upserted(user))
+    ask("made and deleted", upserted(user), gone(user))
+    ask("good and bad", upserted(user), upserted(other, iterations=1))
+    ask("too few iterations", upserted(user, iterations=4095))
+    ask("too many iterations", upserted(user, iterations=16385))
+    ask("a mechanism that is none", upserted(user, 9))
+    ask("no mechanism", upserted(user, 0))
+    ask("no name", upserted(""))
+    ask("deleted", gone(user))
+    ask("deleted again", gone(user))
+    ask("deleted, a mechanism that is none", gone(user, 9))
+    ask("deleted, a user that is none", gone(side.named("nobody")))
+    ask("deleted, no name", gone(""))
+    ask("nothing")
+
+
+@case(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, is_for_compat=True)
+def describe_user_scram_credentials(side: Side) -> None:
+    one, two = side.named("one"), side.named("two")
+    rows = [upserted(one), upserted(one, SHA_512, 8192, salted_password=b"p" * 64), upserted(two)]
+    for row in rows:
+        side.set_up(AlterUserScramCredentialsRequest(upsertions=[row]))
+
+    def of(*users: str) -> DescribeUserScramCredentialsRequest:
+        return DescribeUserScramCredentialsRequest(users=[UserName(name=user) for user in users])
+
+    wait_until(lambda: not any(row.error_code for row in side.set_up(of(one, two)).results))
+    side.ask("one", of(one))
+    side.ask("two", of(two, one))
+    side.ask("one that is none", of(side.named("nobody")))
+    side.ask("one, and one that is none", of(one, side.named("nobody")))
+    side.ask("twice", of(one, one))
+    side.ask("no name", of(""))
+
+
+@case(ApiKey.UNREGISTER_BROKER, is_for_compat=True)
+def unregister_broker(side: Side) -> None:
+    side.ask("a broker that is missing", UnregisterBrokerRequest(broker_id=77))
+    side.ask("a negative one", UnregisterBrokerRequest(broker_id=-1))

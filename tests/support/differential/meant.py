@@ -87,8 +87,12 @@ MEANT: list[Meant] = [
         "The active controller is the one voter of the metadata, brokers are observers; times of fetches are not kept.",
     ),
     Meant(
-        r"UPDATE_FEATURES as it is results\[0\]\.error_message",
+        r"UPDATE_FEATURES .* results\[0\]\.error_message",
         "UpdateFeatures says no text where there is no error; Kafka says `NONE`.",
+    ),
+    Meant(
+        r"METADATA another request before .*|SASL_HANDSHAKE once more .*",
+        "A request out of turn ends a connection whose client is not known yet; Kafka answers it with an error first.",
     ),
     Meant(
         r"DESCRIBE_SHARE_GROUP_OFFSETS (handed out|some|all|good and bad) \S*(start_offset|lag)",

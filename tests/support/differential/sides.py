@@ -60,13 +60,15 @@ class Side:
         self.prefix = ""
         self.seen: list[tuple[str, int, Any]] = []
         """(label, API key, what was answered) since `begin`."""
+        self.answered: list[tuple[int, int, Any]] = []
+        """(API key, version, what was answered) since `begin`."""
         self._others: list[Connection] = []
 
     def connect(self) -> Connection:
         return Connection(self.host, self.port, client_id="differential", timeout_ms=ANSWER_TIMEOUT_MS)
 
     def begin(self, prefix: str, version: int) -> None:
-        self.prefix, self.version, self.seen = prefix, version, []
+        self.prefix, self.version, self.seen, self.answered = prefix, version, [], []
 
     def end(self) -> None:
         for other in self._others:
@@ -91,14 +93,18 @@ class Side:
         asked = self.version if version is None else version
         answer = self._until_settled(request, asked, on)
         if isinstance(answer, str):
-            self.seen.append((label, type(request).__wire__.api_key, answer))
+            self._saw(label, type(request).__wire__.api_key, asked, answer)
             return None
         self.remember(label, answer, asked)
         return answer
 
     def remember(self, label: str, answer: Struct, version: int) -> None:
         """An answer is to be compared."""
-        self.seen.append((label, type(answer).__wire__.api_key or 0, self._unnamed(facts(answer, version))))
+        self._saw(label, type(answer).__wire__.api_key or 0, version, self._unnamed(facts(answer, version)))
+
+    def _saw(self, label: str, key: int, version: int, answer: Any) -> None:
+        self.seen.append((label, key, answer))
+        self.answered.append((key, version, answer))
 
     def _unnamed(self, value: Any) -> Any:
         """Without the prefix of the case's names, so that versions resemble each other."""
@@ -201,6 +207,7 @@ _OPAQUE: dict[str, Callable[[Any], Any]] = {
     "usable_bytes": lambda value: "some" if value > 0 else value,
     "finalized_features_epoch": lambda value: value >= 0,
     "error_message": lambda value: value if not value else "a text",
+    "acknowledge_error_message": lambda value: "",
     "batch_index_error_message": lambda value: value if not value else "a text",
     "status_detail": lambda value: value if not value else "a text",
     "documentation": lambda value: value if not value else "a text",
@@ -219,7 +226,11 @@ ORDERED_BY = {
     "brokers": ("broker_id", "node_id"),
     "partitions": ("partition_index", "partition"),
     "partition_responses": ("index",),
-    "results": ("name", "group_id", "resource_name"),
+    "results": ("name", "group_id", "resource_name", "user"),
+    "credential_infos": ("mechanism",),
+    "results_by_transaction": ("transactional_id",),
+    "topic_results": ("name",),
+    "results_by_partition": ("partition_index",),
     "api_keys": ("api_key",),
     "transaction_states": ("transactional_id",),
 }

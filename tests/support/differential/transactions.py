@@ -7,7 +7,11 @@ from typing import Any
 
 from appliance.wire.api import ApiKey
 from appliance.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from appliance.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from appliance.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from appliance.wire.messages.describe_transactions import DescribeTransactionsRequest
 from appliance.wire.messages.end_txn import EndTxnRequest
 from appliance.wire.messages.init_producer_id import InitProducerIdRequest
@@ -21,6 +25,11 @@ from appliance.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+)
+from appliance.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 from tests.support.differential.groups import Joined
 from tests.support.differential.sides import PATIENCE_S, CreatedTopic, Side, case
@@ -89,6 +98,61 @@ def add_partitions_to_txn(side: Side) -> None:
     ask("a foreign producer", (topic.name, 0), producer_id=begun.producer_id + 77)
     ask("an unknown id", (topic.name, 0), transactional_id=side.named("unknown"))
     ask("an empty id", (topic.name, 0), transactional_id="")
+
+
+@case(ApiKey.ADD_PARTITIONS_TO_TXN, versions=range(4, 6), is_for_compat=True)
+def add_partitions_to_txns_of_many(side: Side) -> None:
+    """As brokers ask: of several transactions, to add partitions or only to see that they are in."""
+    topic, begun, other = side.new_topic("t", partitions=3), Begun(side), Begun(side, "other")
+    begun.add(side, topic)
+
+    def wanted(of: Begun, *partitions: int, name: str = topic.name, only: bool = True, **ids: Any) -> Any:
+        return AddPartitionsToTxnTransaction(
+            verify_only=only, topics=[AddPartitionsToTxnTopic(name=name, partitions=[*partitions])], **{**of.ids, **ids}
+        )
+
+    def ask(label: str, *transactions: Any) -> None:
+        side.ask(label, AddPartitionsToTxnRequest(transactions=list(transactions)))
+
+    ask("is in", wanted(begun, 0))
+    ask("is not in", wanted(begun, 1))
+    ask("one is in, one is not", wanted(begun, 0, 1))
+    ask("nothing is in", wanted(other, 0))
+    ask("added", wanted(begun, 2, only=False))
+    ask("is in by now", wanted(begun, 2))
+    ask("two transactions", wanted(begun, 0), wanted(other, 0))
+    ask("an old epoch", wanted(begun, 0, producer_epoch=begun.epoch - 1))
+    ask("a foreign producer", wanted(begun, 0, producer_id=begun.producer_id + 77))
+    ask("an unknown id", wanted(begun, 0, transactional_id=side.named("unknown")))
+    ask("an empty id", wanted(begun, 0, transactional_id=""))
+    ask("a topic that is missing", wanted(begun, 0, name=side.named("missing"), only=False))
+    ask("a partition that is missing", wanted(begun, 9, only=False))
+
+
+@case(ApiKey.WRITE_TXN_MARKERS, is_for_compat=True)
+def write_txn_markers(side: Side) -> None:
+    """As coordinators ask."""
+    topic = side.new_topic("t", partitions=2)
+
+    def marker(partition: int = 0, name: str = topic.name, **fields: Any) -> WritableTxnMarker:
+        rows = [WritableTxnMarkerTopic(name=name, partition_indexes=[partition])]
+        given = {"producer_id": 9_000_001, "producer_epoch": 5, "transaction_result": True, "coordinator_epoch": 3}
+        return WritableTxnMarker(topics=rows, **{**given, **fields})
+
+    def ask(label: str, *markers: WritableTxnMarker) -> None:
+        side.ask(label, WriteTxnMarkersRequest(markers=list(markers)))
+
+    ask("of a producer that nobody knew", marker())
+    ask("again", marker())
+    ask("an abort", marker(transaction_result=False))
+    ask("an older epoch", marker(producer_epoch=4))
+    ask("a newer epoch", marker(producer_epoch=6))
+    ask("an older coordinator", marker(producer_epoch=6, coordinator_epoch=2))
+    ask("a newer coordinator", marker(producer_epoch=6, coordinator_epoch=4))
+    ask("a partition that is missing", marker(7))
+    ask("a topic that is missing", marker(name=side.named("missing")))
+    ask("two producers", marker(1), marker(1, producer_id=9_000_002))
+    ask("nothing")
 
 
 @case(ApiKey.ADD_OFFSETS_TO_TXN)

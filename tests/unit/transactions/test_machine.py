@@ -190,7 +190,7 @@ def test_a_leader_that_asks_is_told_whether_its_partition_is_in_the_transaction(
     bench = Bench()
     producer = bench.begin()
     assert bench.add(producer, 5, verify=True) is ErrorCode.TRANSACTION_ABORTABLE
-    assert bench.add(producer, 4, verify=True) is ErrorCode.INVALID_TXN_STATE, "as brokers before KIP-890 know it"
+    assert bench.add(producer, 4, verify=True) is ErrorCode.TRANSACTION_ABORTABLE
     bench.add(producer)
     assert bench.add(producer, 5, verify=True) is ErrorCode.NONE
     assert bench.add(producer, 5, verify=True, partition=1) is ErrorCode.TRANSACTION_ABORTABLE
