@@ -219,10 +219,17 @@ def test_topics_groups_and_configs_are_administered(server: Server, group_id: st
             assert [error[1] for error in created.topic_errors] == [0]
             again = await admin.create_topics([NewTopic(name, 2, 1)])
             assert [error[1] for error in again.topic_errors] == [36], "TOPIC_ALREADY_EXISTS"
-            assert name in await admin.list_topics()
+            while name not in await admin.list_topics():
+                await asyncio.sleep(0.02)
             await admin.create_partitions({name: NewPartitions(3)})
-            (described,) = await admin.describe_topics([name])
-            assert sorted(part["partition"] for part in described["partitions"]) == [0, 1, 2]
+
+            async def partitions() -> list[int]:
+                (described,) = await admin.describe_topics([name])
+                return sorted(part["partition"] for part in described["partitions"])
+
+            # A broker of Kafka hears of it a little after the answer.
+            while await partitions() != [0, 1, 2]:
+                await asyncio.sleep(0.02)
             assert "60000" in str(await admin.describe_configs([resource]))
             await asyncio.to_thread(produce, server, name, [b"%d" % number for number in range(10)])
             await admin.delete_records({TopicPartition(name, 0): RecordsToDelete(before_offset=4)})
@@ -235,7 +242,8 @@ def test_topics_groups_and_configs_are_administered(server: Server, group_id: st
             assert offsets[TopicPartition(name, 0)].offset == 5
             deleted = await admin.delete_topics([name])
             assert [error for _, error in deleted.topic_error_codes] == [0]
-            assert name not in await admin.list_topics()
+            while name in await admin.list_topics():
+                await asyncio.sleep(0.02)
             cluster = await admin.describe_cluster()
             assert len(cluster["brokers"]) == server.brokers
 
