@@ -34,8 +34,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from appliance.tiering.lake.iceberg import catalog_properties, open_catalog
-from appliance.tiering.lake.spec import BadSpec
+from appliance.tiering.lake.catalogs import catalog_properties, open_catalog
 from spark.options import MIB, OptionError
 
 KNOWN = ("path", "table", "catalog", "columns", "rowFilter", "snapshotId", "asOfTimestamp", "splitBytes")
@@ -93,7 +92,7 @@ def parse_iceberg_options(given: Mapping[str, str]) -> IcebergOptions:
         raise OptionError(f"rowFilter is not understood: {error}") from None
     try:
         catalog = catalog_properties(options["catalog"])
-    except BadSpec as error:
+    except ValueError as error:
         raise OptionError(str(error)) from None
     return IcebergOptions(
         table,
@@ -110,7 +109,7 @@ def load_table(options: IcebergOptions) -> Table:
     """Raises: OptionError: no such catalog. NotReadable: no such table."""
     try:
         return open_catalog(options.catalog).load_table(options.table)
-    except BadSpec as error:
+    except ValueError as error:
         raise OptionError(str(error)) from None
     except NoSuchTableError:
         raise NotReadable(f"the catalog has no table {options.table}") from None

@@ -55,13 +55,24 @@ class _Version(NamedTuple):
     etag: str
 
 
+def is_known(scheme: str) -> bool:
+    """Whether there is a file system of this name. Raises: StoreRefused: fsspec is not installed."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise StoreRefused(f"{scheme}:// needs fsspec: {error}") from error
+    return scheme.removeprefix(PREFIX) in fsspec.available_protocols()
+
+
 class FsspecStore:
     """Objects below a folder of an fsspec file system. Any thread may call any method."""
 
     def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
-        """`options` go to the file system. No request is sent.
+        """`options` go to the file system. No request is sent, but for file systems that connect when they are made.
 
-        Raises: StoreRefused: fsspec or what it needs for this scheme is not installed.
+        Raises:
+            StoreRefused: fsspec or what it needs for this scheme is not installed.
+            StoreUnavailable: no connection.
         """
         self._url = url.rstrip("/")
         try:
@@ -72,6 +83,8 @@ class FsspecStore:
             self._files, root = fsspec.core.url_to_fs(inner, use_listings_cache=False, **(options or {}))
         except (ImportError, ValueError) as error:
             raise StoreRefused(f"{url}: {error}") from error
+        except (OSError, EOFError) as error:
+            raise StoreUnavailable(f"no connection: {error}") from error
         self._root = f"{root.rstrip('/')}/"
 
     @property

@@ -53,9 +53,10 @@ def open_store(url: str, config: BrokerConfig | None = None) -> BodyStore:
         if "://" not in url and url:
             return DirectoryStore(Path(url))
         if parts.scheme not in NO_STORES and parts.netloc:
-            from appliance.tiering.fsspec_store import FsspecStore
+            from appliance.tiering.fsspec_store import FsspecStore, is_known
 
-            return FsspecStore(url)
+            if is_known(parts.scheme):
+                return FsspecStore(url)
     except ObjectStoreError as error:
         raise UserError(f"object store {url}: {error}", NOT_REACHABLE) from error
     raise UserError(f"object store {url!r}: give a path, file:///path, s3://bucket/prefix or a URL of fsspec")

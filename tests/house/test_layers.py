@@ -14,6 +14,7 @@ DOORS = (
     "appliance.base",
     "appliance.client",
     "appliance.records",
+    "appliance.tiering.lake.catalogs",
     "appliance.tiering.reader",
     "appliance.tiering.stores",
     "appliance.wire",

@@ -12,7 +12,8 @@ from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from appliance.tiering.lake.iceberg import catalog_properties, open_catalog, open_tables
+from appliance.tiering.lake.catalogs import catalog_properties, open_catalog
+from appliance.tiering.lake.iceberg import open_tables
 from spark.iceberg import IcebergReader, parse_iceberg_options, register_iceberg, spark_schema
 from spark.sql import register_tables
 from tests.support.laked import AT_ONCE, OUTPUT, Laked

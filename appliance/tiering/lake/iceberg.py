@@ -13,16 +13,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from appliance.base.object_store import ObjectStore, ObjectStoreError
+from appliance.tiering.lake.catalogs import catalog_properties, open_catalog
 from appliance.tiering.lake.ledger import CorruptLedger, Ledger
 from appliance.tiering.lake.names import DATA, Output
 from appliance.tiering.lake.outputs import files_of
 from appliance.tiering.lake.schema import parse_schema
-from appliance.tiering.lake.spec import BadSpec
 from appliance.tiering.lake.writer import file_schema
 
 COMMIT_FILES_MAX = 500
@@ -103,27 +103,6 @@ def offset_property(partition: int) -> str:
 def _properties(ledger: Ledger, files: int, end: int) -> dict[str, str]:
     offset = ledger.next_offset if files == ledger.file_count else end
     return {files_property(ledger.partition): str(files), offset_property(ledger.partition): str(offset)}
-
-
-def catalog_properties(text: str) -> dict[str, str]:
-    """What `lake.iceberg.catalog` says: pyiceberg's properties as `key=value,…`. Raises: BadSpec."""
-    given: dict[str, str] = {}
-    for entry in text.split(","):
-        key, equals, value = entry.partition("=")
-        if not equals and entry.strip():
-            raise BadSpec(f"lake.iceberg.catalog: {entry.strip()!r} is not key=value")
-        if entry.strip():
-            given[key.strip()] = value.strip()
-    return given
-
-
-def open_catalog(properties: Mapping[str, str]) -> Catalog:
-    """Raises: BadSpec: no such catalog, or it cannot be opened."""
-    try:
-        return load_catalog("appliance", **properties)
-    except Exception as error:
-        # Each kind of catalog has failures of its own.
-        raise BadSpec(f"lake.iceberg.catalog: {error}") from error
 
 
 def open_tables(properties: str, namespace: str, object_store: str, data_dir: str) -> IcebergTables:
