@@ -8,7 +8,6 @@ visible reason. An upload that outlives its deadline is undecided, whatever its 
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections import deque
 from dataclasses import dataclass
@@ -47,8 +46,10 @@ from appliance.tiering.events import (
     WriteManifest,
     WriteUndecided,
 )
+from appliance.tiering.limits import TieringLimits
+from appliance.tiering.lines import Attempt, RequestLine
 from appliance.tiering.log_source import log_facts, segment_source, waiting_to_be_tiered
-from appliance.tiering.policy import TieringLeader, TieringLimits
+from appliance.tiering.policy import TieringLeader
 from appliance.tiering.quiet import Quiet, log_rests_ms
 from appliance.tiering.recovery import TierEnd, bring_in_line
 from appliance.tiering.store_calls import StoreCalls
@@ -140,8 +141,8 @@ class TieringManager:
         self._restore_gap: int = config.get("restore.offset.gap")
         self._led: dict[tuple[uuid.UUID, int], _Led] = {}
         self._pass: deque[_Led] = deque()
-        self._uploads = _Line(config.get("tiering.upload.max.in.flight"))
-        self._requests = _Line(REQUESTS_MAX)
+        self._uploads = RequestLine[_Led](config.get("tiering.upload.max.in.flight"))
+        self._requests = RequestLine[_Led](REQUESTS_MAX)
         self._rate = CopyRate()
         self._rate_timer: Timer | None = None
         self._closed = False
@@ -290,7 +291,7 @@ class TieringManager:
 
     # ---------------------------------------------------------------------------------------------------- requests
 
-    def _enter(self, line: _Line, led: _Led, request: Request) -> None:
+    def _enter(self, line: RequestLine[_Led], led: _Led, request: Request) -> None:
         led.queued = True
         line.waiting.append((led, request))
         self._serve(line)
@@ -302,7 +303,7 @@ class TieringManager:
             self._rate_timer = None
             self._serve(self._uploads)
 
-    def _serve(self, line: _Line) -> None:
+    def _serve(self, line: RequestLine[_Led]) -> None:
         while line.waiting and line.under_way < line.limit:
             if line is self._uploads and self._waits_for_rate():
                 return
@@ -324,8 +325,8 @@ class TieringManager:
             self._rate_timer = self._background.schedule(wait_ms, go_on)
         return wait_ms > 0
 
-    def _start(self, line: _Line, led: _Led, request: Request) -> None:
-        attempt = _Attempt()
+    def _start(self, line: RequestLine[_Led], led: _Led, request: Request) -> None:
+        attempt = Attempt()
 
         def answered(event: Event) -> None:
             """The first answer counts: the thread's, or the deadline's."""
@@ -427,7 +428,7 @@ class _Led:
         self.machine = machine
         self._store = store
         self.upload: tuple[UploadSegment, SegmentUpload] | None = None
-        self.attempt: _Attempt | None = None
+        self.attempt: Attempt | None = None
         self.wanted_start = 0
         """What DeleteRecords asked for; the log itself begins there when the manifest does."""
         self.quiet: Quiet | None = None
@@ -476,31 +477,6 @@ class _Led:
             size,
             machine.reason or (f"waits for {turn}" if self.queued else ""),
         )
-
-
-class _Attempt:
-    """One request on its way."""
-
-    def __init__(self) -> None:
-        self.answered = False
-        self.cancelled = threading.Event()
-        self.timer: Timer | None = None
-
-
-class _Line:
-    """Requests that wait for their turn; fewer at a time while the store gives no answers."""
-
-    def __init__(self, limit_max: int) -> None:
-        self.limit_max = limit_max
-        self.limit = limit_max
-        self.under_way = 0
-        self.waiting: deque[tuple[_Led, Request]] = deque()
-
-    def learn(self, event: Event) -> None:
-        if isinstance(event, UploadUndecided | WriteUndecided | ReadFailed):
-            self.limit = max(1, self.limit // 2)
-        else:
-            self.limit = min(self.limit_max, self.limit + 1)
 
 
 def failure_of(request: Request, reason: str) -> Event:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import assert_never
 
@@ -56,6 +56,7 @@ from appliance.tiering.events import (
     WriteRefused,
     WriteUndecided,
 )
+from appliance.tiering.limits import TieringLimits
 from appliance.tiering.manifest import (
     COPY_ON,
     COPY_PAUSED,
@@ -86,19 +87,6 @@ class State(Enum):
     UNDECIDED = "undecided"
     DEPOSED = "deposed"
     STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class TieringLimits:
-    """Times that decide when something is tried (milliseconds); none of them matters for safety."""
-
-    upload_timeout_ms: int = 30_000
-    upload_min_bytes_per_second: int = 4 << 20
-    backoff_ms: int = 1_000
-    backoff_max_ms: int = 60_000
-    delete_delay_ms: int = 3_600_000
-    sweep_interval_ms: int = 7 * 86_400_000
-    retention_interval_ms: int = 300_000
 
 
 class TieringLeader:

@@ -46,10 +46,11 @@ from appliance.tiering.events import (
     WriteManifest,
     WriteRefused,
 )
+from appliance.tiering.limits import TieringLimits
 from appliance.tiering.manager import failure_of
 from appliance.tiering.manifest import Manifest, PageItem, SegmentItem, page_item
 from appliance.tiering.names import parse_name
-from appliance.tiering.policy import TieringLeader, TieringLimits
+from appliance.tiering.policy import TieringLeader
 from appliance.tiering.sweep import is_listed
 from tests.support.tier_objects import TOPIC, TOPIC_ID
 from tests.support.tiering_books import Books

@@ -36,9 +36,10 @@ from appliance.tiering.events import (
     WriteRefused,
     WriteUndecided,
 )
+from appliance.tiering.limits import TieringLimits
 from appliance.tiering.manifest import Garbage, Manifest, PageItem, SegmentItem, encode_page, page_item
 from appliance.tiering.names import ObjectName
-from appliance.tiering.policy import State, TieringLeader, TieringLimits
+from appliance.tiering.policy import State, TieringLeader
 from tests.support.tier_objects import TOPIC, TOPIC_ID
 from tests.support.tiering_facts import closed, log_facts
 
