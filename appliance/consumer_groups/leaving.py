@@ -82,7 +82,7 @@ def removal(
     only_alone: bool = False,
 ) -> AnyEffect:
     """The write that removes members; of the last one of the new protocol, the one that makes the group classic."""
-    gone = [member_id for member_id in member_ids if member_id in group.members]
+    gone = dict.fromkeys(member_id for member_id in member_ids if member_id in group.members)
     left = {member_id: member for member_id, member in group.members.items() if member_id not in gone}
     if may_downgrade(context, group, gone):
         return downgrade(context, group, left, group.targets, now, answers, only_alone=only_alone)

@@ -11,7 +11,7 @@ Either is one write, with which the group is the one, or still the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from appliance.base.errors import ErrorCode
@@ -182,7 +182,7 @@ def upgrade_failed(context: ConsumerContext, group_id: str, now: Moment) -> None
 # The other way
 
 
-def may_downgrade(context: ConsumerContext, group: ConsumerGroup, gone: list[str]) -> bool:
+def may_downgrade(context: ConsumerContext, group: ConsumerGroup, gone: Collection[str]) -> bool:
     """Whether only classic members are left without these, and at least one of these was not."""
     if not context.config.may_downgrade or all(group.members[each].classic is not None for each in gone):
         return False
