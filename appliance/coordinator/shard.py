@@ -310,6 +310,8 @@ class CoordinatorShard(Generic[R]):
         yield from self._queue
 
     def _take(self, effects: list[Effect[R]], now: Moment) -> None:
+        if not effects:
+            return
         if len(effects) == 1 and isinstance(effects[0], Answer):
             self._answers.append(effects[0])
             return
