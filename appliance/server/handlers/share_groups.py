@@ -156,7 +156,7 @@ class _Row:
 
     def _add(self, name: str, topic_id: uuid.UUID, partitions: Sequence[int]) -> None:
         self.names[topic_id] = name
-        for index in partitions:
+        for index in dict.fromkeys(partitions):
             row = DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=-1)
             self._topic(name, topic_id).partitions.append(row)
             self.places.append((topic_id, index, row))

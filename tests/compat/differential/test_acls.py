@@ -18,7 +18,7 @@ from tests.support.differential import (
     asked,
     configs,
     consumer_groups,
-    share_groups,
+    groups,
     streams_groups,
     transactions,
 )
@@ -38,9 +38,10 @@ DENIALS = (29, 30, 31, 53)
 REFUSED_OTHERWISE = [
     Meant(
         r"(INCREMENTAL_)?ALTER_CONFIGS .* responses\[\d+\]\.error_code"
-        r"|PRODUCE (magic 3|transactional without an id) .*|DESCRIBE_PRODUCERS an illegal topic .*",
-        "Who may not alter configs, write, or see producers is told so also where the request is wrong; Kafka looks "
-        "for some mistakes first.",
+        r"|PRODUCE (magic 3|transactional without an id) .*|DESCRIBE_PRODUCERS an illegal topic .*"
+        r"|SHARE_FETCH a group that is null .*",
+        "Who may not alter configs, write, read in a share group, or see producers is told so also where the request "
+        "is wrong; Kafka looks for some mistakes first.",
     ),
 ]
 """Only where ours is a denial."""
@@ -48,6 +49,15 @@ WRONG_FIRST = [
     Meant(
         r"DELETE_TOPICS by name and by id .*",
         "A topic that DeleteTopics names twice, by name and by id, is INVALID_REQUEST also for who may not delete it.",
+    ),
+    Meant(
+        r"SHARE_ACKNOWLEDGE a topic that is missing .*",
+        "A topic id that nobody has is UNKNOWN_TOPIC_ID by itself in ShareFetch, and where there is an authorizer in "
+        "ShareAcknowledge; Kafka answers UNKNOWN_SERVER_ERROR to the whole request.",
+    ),
+    Meant(
+        r"DESCRIBE_USER_SCRAM_CREDENTIALS .* results\[\d+\]",
+        "Who may not see SCRAM credentials is told so once; Kafka says it of each user, too.",
     ),
 ]
 ASKED_BY_ROOT = ("list_config_resources",)
@@ -77,7 +87,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a case waits for may never come where it is denied."""
-    for module in (configs, consumer_groups, share_groups, streams_groups, transactions):
+    for module in (configs, consumer_groups, groups, streams_groups, transactions):
         for name in ("SETTLING_S", "PATIENCE_S"):
             monkeypatch.setattr(module, name, 0.5, raising=False)
 

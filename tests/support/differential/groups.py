@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from appliance.client.connection import Connection
@@ -35,6 +36,7 @@ from tests.support.differential.sides import CreatedTopic, Side, case
 from tests.support.differential.topics import NO_TOPIC
 
 MEMBER_ID_REQUIRED = 79
+PATIENCE_S = 20.0
 JOIN_VERSION, SYNC_VERSION = 9, 5
 SUBSCRIPTION = bytes.fromhex("0001 00000001 0001 74 ffffffff 00000000".replace(" ", ""))
 """A consumer's metadata, version 1: topic "t", no user data, nothing owned."""
@@ -97,11 +99,17 @@ def find_coordinator(side: Side) -> None:
             side.ask("a transaction's", FindCoordinatorRequest(key="id", key_type=1))
             side.ask("an empty transaction's", FindCoordinatorRequest(key="", key_type=1))
             side.ask("a type that is none", FindCoordinatorRequest(key="x", key_type=9))
+            side.ask("a negative type", FindCoordinatorRequest(key="x", key_type=-1))
+            side.ask(
+                "a share group's, of which these versions know nothing", FindCoordinatorRequest(key="x", key_type=2)
+            )
         return
     side.ask("of groups", FindCoordinatorRequest(coordinator_keys=["one", "two"]))
     side.ask("of transactions", FindCoordinatorRequest(coordinator_keys=["one", ""], key_type=1))
     side.ask("of nobody", FindCoordinatorRequest(coordinator_keys=[]))
     side.ask("a type that is none", FindCoordinatorRequest(coordinator_keys=["x"], key_type=9))
+    side.ask("a negative type", FindCoordinatorRequest(coordinator_keys=["x"], key_type=-1))
+    side.ask("a share group's, wrongly written", FindCoordinatorRequest(coordinator_keys=["x"], key_type=2))
 
 
 @case(ApiKey.JOIN_GROUP)
@@ -186,8 +194,9 @@ def two_members(side: Side) -> None:
     answer = side.set_up(join(group), JOIN_VERSION)
     second_id, other = answer.member_id, side.another()
     waiting = in_background(side, "second joins", join(group, second_id), side.version, other)
-    told = 0
+    told, deadline = 0, time.monotonic() + PATIENCE_S
     while told != 27:
+        assert time.monotonic() < deadline, f"{side.name}: the first member does not hear of the second"
         beat = HeartbeatRequest(group_id=group, generation_id=first.generation, member_id=first.member)
         told = side.set_up(beat, 4).error_code
     side.ask("while they gather", DescribeGroupsRequest(groups=[group]), 6)
@@ -277,6 +286,8 @@ def leave_group(side: Side) -> None:
         rows = [MemberIdentity(member_id=one, group_instance_id=instance) for one, instance in members]
         side.ask(label, LeaveGroupRequest(group_id=group_id, members=rows))
 
+    alone = Joined(side, side.named("alone"))
+    ask("leaves alone", (alone.member, None), group_id=alone.group)
     ask("nobody")
     ask("an unknown member", ("nobody", None))
     ask("an unknown instance", ("", "i"))

@@ -109,8 +109,8 @@ MEANT: list[Meant] = [
     ),
     Meant(
         r"SHARE_FETCH (of )?a topic that is missing .*",
-        "A topic id that nobody has is UNKNOWN_TOPIC_ID by itself in ShareFetch; Kafka answers UNKNOWN_SERVER_ERROR to "
-        "the whole request.",
+        "A topic id that nobody has is UNKNOWN_TOPIC_ID by itself in ShareFetch, and where there is an authorizer in "
+        "ShareAcknowledge; Kafka answers UNKNOWN_SERVER_ERROR to the whole request.",
     ),
     Meant(
         r"SHARE_(FETCH|ACKNOWLEDGE) no group .*",

@@ -72,7 +72,7 @@ def at_epoch(side: Side, group: str, member: str, topic: CreatedTopic, wanted: i
     (described,) = side.set_up(ShareGroupDescribeRequest(group_ids=[group])).groups
     answer = described.members[0]
     assert described.group_epoch < wanted, (side.name, described)
-    for left in range(wanted - described.group_epoch):
+    for left in reversed(range(wanted - described.group_epoch)):
         names = [topic.name, side.named(f"missing-{wanted}-{left}")]
         answer = side.set_up(beat(group, member, answer.member_epoch, subscribed_topic_names=names))
     deadline = time.monotonic() + PATIENCE_S
@@ -313,7 +313,7 @@ def fetched(side: Side, group: str, member: str, topic: CreatedTopic, epoch: int
 
 def ask_fetch(side: Side, label: str, request: fetching.ShareFetchRequest) -> None:
     """Without rows that say nothing: whether an empty partition has one hangs on when it was looked at last."""
-    answer = side.set_up(request, side.version)
+    answer = side.answer_to(request)
     spoken_of = {
         (topic.topic_id, one.partition_index)
         for topic in request.topics

@@ -119,6 +119,10 @@ class Side:
         highest = min(self.served[type(request).__wire__.api_key][1], api_of(request).max_stable_version)
         return self._until_settled(request, highest if version is None else version, None)
 
+    def answer_to(self, request: Any) -> Any:
+        """As `ask`, but what of the answer is to be compared is the case's to remember."""
+        return self._until_settled(request, self.version, None)
+
     def _until_settled(self, request: Any, version: int, on: Connection | None) -> Any:
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -249,7 +253,7 @@ def facts(value: Any, version: int, name: str = "") -> Any:
         }
     if isinstance(value, list):
         rows = [facts(each, version) for each in value]
-        if name in ("responses", "entries", "entity", "resources", "acls", "matching_acls"):
+        if name in ("subscribed_topic_names", "responses", "entries", "entity", "resources", "acls", "matching_acls"):
             rows.sort(key=str)
         if name in ORDERED_BY and rows and isinstance(rows[0], dict):
             key = next((one for one in ORDERED_BY[name] if one in rows[0]), None)

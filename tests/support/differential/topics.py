@@ -137,8 +137,9 @@ def delete_topics(side: Side) -> None:
         else:
             side.ask(label, DeleteTopicsRequest(topic_names=list(names), timeout_ms=10_000))
 
-    made = side.new_topic("t")
+    made, other = side.new_topic("t"), side.new_topic("other")
     ask("none")
+    ask("deleted", other.name)
     ask("missing", side.named("missing"))
     ask("deleted, and one that is missing", made.name, side.named("missing"))
     ask("deleted again", made.name)
@@ -202,6 +203,7 @@ def metadata(side: Side) -> None:
     made = side.new_topic("t", partitions=3)
     ask("known", made.name)
     ask("known twice", made.name, made.name)
+    ask("an illegal name", "a/b")
     ask("illegal names", "a/b", "", ".", "x" * 250)
     if side.version >= 1:
         ask("no topics")

@@ -300,4 +300,5 @@ def list_transactions(side: Side) -> None:
     if side.version >= 2:
         ask("by a pattern", transactional_id_pattern=".*-open")
         ask("by a pattern that is none", transactional_id_pattern="(")
+        ask("by another that is none", transactional_id_pattern="[")
         ask("by an empty pattern", transactional_id_pattern="")
