@@ -19,7 +19,6 @@ from tests.support.differential import (
     configs,
     consumer_groups,
     groups,
-    streams_groups,
     transactions,
 )
 from tests.support.differential.acls import ACL_CASES, GRANTED, USERS, ActingSide, grant, guarded_server
@@ -87,7 +86,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a case waits for may never come where it is denied."""
-    for module in (configs, consumer_groups, groups, streams_groups, transactions):
+    for module in (configs, consumer_groups, groups, transactions):
         for name in ("SETTLING_S", "PATIENCE_S"):
             monkeypatch.setattr(module, name, 0.5, raising=False)
 
