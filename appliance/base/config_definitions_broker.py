@@ -26,7 +26,6 @@ _NO_QUORUM = "the metadata log lies in the object store, there is no quorum of c
 _ONE_LOOP = "each broker is one process with one event loop"
 _SYSTEM_BUFFERS = "the operating system sizes the buffer"
 _ONE_CHECKPOINT = "written together with the high watermarks, by `replica.high.watermark.checkpoint.interval.ms`"
-_NO_REPLICATION = "partitions have one replica for now"
 
 
 def _connections_per_host(value: object) -> str | None:

@@ -36,6 +36,7 @@ from appliance.log.damage import DamagedRange
 from appliance.log.errors import OffsetOutOfRange
 from appliance.log.flushed_log import FlushedLog
 from appliance.log.indexes import AbortedTransaction
+from appliance.log.log_slice import LogSlice
 from appliance.log.open_files import OpenFiles, Reaper
 from appliance.log.producer_recovery import recover_producers
 from appliance.log.producer_snapshot import snapshot_to_bytes
@@ -47,7 +48,7 @@ from appliance.log.recovery import (
     recover_segments,
 )
 from appliance.log.retention import expired_end
-from appliance.log.segment import LogSlice, Segment
+from appliance.log.segment import Segment
 
 logger = logging.getLogger(__name__)
 

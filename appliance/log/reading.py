@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from appliance.base.disk import Pages
+from appliance.log.log_slice import LogSlice
 from appliance.log.open_files import SegmentGone
-from appliance.log.segment import LogSlice, Segment
+from appliance.log.segment import Segment
 from appliance.records.batch import check_batch
 from appliance.records.errors import CorruptBatch
 from appliance.records.reader import read_records

@@ -55,6 +55,13 @@ class LogFacts:
     drop_tier: bool = False
     """Tiering was turned off and what is in the tier shall go (`remote.log.delete.on.disable`)."""
 
+    def needs_manifest(self, *, retention_is_due: bool) -> bool:
+        """L1: an idle partition, or one that was never tiered, costs no request."""
+        if self.drop_tier or self.log_start_offset < self.local_log_start_offset:
+            return True
+        expired = retention_is_due and self.local_expired_end > self.local_log_start_offset
+        return self.is_tiered and (bool(self.closed) or self.log_start_offset > 0 or expired)
+
 
 # ------------------------------------------------------------------------------------------------------------- effects
 

@@ -210,7 +210,7 @@ class TieringLeader:
         self._waiting = ""
         if self.state is State.UNSEEDED:
             is_due = now_ms >= self._next_retention_ms
-            if _needs_manifest(facts, is_due):
+            if facts.needs_manifest(retention_is_due=is_due):
                 return self._ask(ReadManifest())
             if is_due:
                 self._next_retention_ms = now_ms + self._limits.retention_interval_ms
@@ -500,11 +500,3 @@ class TieringLeader:
         """Something is wrong: do nothing more."""
         self.state, self._failure = State.STOPPED, reason
         return [Halted(reason, is_fault=True)]
-
-
-def _needs_manifest(facts: LogFacts, retention_is_due: bool) -> bool:
-    """L1: an idle partition, or one that was never tiered, costs no request."""
-    if facts.drop_tier or facts.log_start_offset < facts.local_log_start_offset:
-        return True
-    expired = retention_is_due and facts.local_expired_end > facts.local_log_start_offset
-    return facts.is_tiered and (bool(facts.closed) or facts.log_start_offset > 0 or expired)

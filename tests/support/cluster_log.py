@@ -20,9 +20,9 @@ from appliance.base.errors import invariant
 from appliance.base.ids import TopicPartition
 from appliance.log.errors import OffsetOutOfRange
 from appliance.log.leader_epochs import LeaderEpochCache
+from appliance.log.log_slice import LogSlice
 from appliance.log.producer_state import ProducerState
 from appliance.log.reading import read_slice
-from appliance.log.segment import LogSlice
 from appliance.records.batch import BatchHeader, stamp
 
 _PLACE = Path("/simulated")

@@ -12,10 +12,10 @@ import pytest
 
 from appliance.base.errors import ErrorCode
 from appliance.log.errors import LogWriteFailed
+from appliance.log.log_slice import LogSlice
 from appliance.log.open_files import OpenFiles, Reaper
 from appliance.log.partition_log import PartitionLog
 from appliance.log.producer_state import Duplicate
-from appliance.log.segment import LogSlice
 from appliance.records.batch import BatchHeader, check_batch, set_log_append_time, stamp
 from appliance.records.builder import build_batch
 from appliance.records.control import ABORT, COMMIT, build_marker

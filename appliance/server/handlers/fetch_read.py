@@ -9,8 +9,8 @@ from typing import cast
 from appliance.authorizer.bindings import Operation
 from appliance.base.disk import WouldWait
 from appliance.base.errors import ErrorCode, KafkaError
+from appliance.log.log_slice import LogSlice
 from appliance.log.reading import read_slice
-from appliance.log.segment import LogSlice
 from appliance.partition.fetch_plan import ByteBudget, Source, leader_epoch_error, source_of
 from appliance.partition.fetch_sessions import PartitionKey, SessionPartition
 from appliance.partition.isolation import READ_COMMITTED, visible_end

@@ -45,7 +45,6 @@ from appliance.wire.messages.metadata import MetadataRequest, MetadataRequestTop
 from tests.support.differential.sides import Side, case
 
 NO_TOPIC = uuid.UUID(int=0x1234_5678_9ABC_DEF0_1234_5678_9ABC_DEF1)
-BY_ID_SINCE = 12
 
 
 def topic(name: str, partitions: int = 1, replicas: int = 1, **configs: str | None) -> CreatableTopic:
