@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from appliance.base.errors import ErrorCode
 from appliance.client.connection import Connection
@@ -38,7 +37,7 @@ from tests.benchmarks.run import (
     parser_of,
     say,
 )
-from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide
+from tests.benchmarks.servers import BenchmarkedServer, SideBySide, beside_kafka
 
 BEGIN = "<!-- group figures: written by `make bench-groups`, from here -->"
 END = "<!-- group figures: to here -->"
@@ -185,10 +184,7 @@ def main(arguments: Sequence[str]) -> int:
     pairs = chosen.pairs or (QUICK_PAIRS if chosen.quick else PAIRS)
     warm = WARM_UP_REBALANCES // (8 if chosen.quick else 1)
     began = time.time()
-    kinds: list[Callable[[Path], BenchmarkedServer]] = [partial(Appliance, properties=PROPERTIES)]
-    if not chosen.ours_alone:
-        kinds.insert(0, partial(Kafka, properties=PROPERTIES))
-    with SideBySide(*kinds) as servers:
+    with SideBySide(*beside_kafka(PROPERTIES, ours_alone=chosen.ours_alone)) as servers:
         topic_ids = [uuid.UUID(hex=server.create_topic(TOPIC, PARTITIONS)) for server in servers]
         for server in servers:
             wait_for_coordinators(server)

@@ -13,6 +13,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -217,6 +218,18 @@ class Appliance(BenchmarkedServer):
     def pid(self) -> int:
         assert self._process is not None, "not started"
         return self._process.pid
+
+
+def beside_kafka(
+    properties: Mapping[str, str],
+    *,
+    ours_alone: bool,
+    ours: Callable[..., BenchmarkedServer] = Appliance,
+    kafka: Callable[..., BenchmarkedServer] = Kafka,
+) -> list[Callable[[Path], BenchmarkedServer]]:
+    """What `SideBySide` takes: Kafka, unless ours runs alone, and ours, both with these configs."""
+    kinds = [ours] if ours_alone else [kafka, ours]
+    return [partial(kind, properties=properties) for kind in kinds]
 
 
 class SideBySide:

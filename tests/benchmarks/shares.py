@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from appliance.base.errors import ErrorCode
 from appliance.client.connection import Connection
@@ -48,7 +47,7 @@ from tests.benchmarks.run import (
     parser_of,
     say,
 )
-from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide
+from tests.benchmarks.servers import BenchmarkedServer, SideBySide, beside_kafka
 
 BEGIN = "<!-- share figures: written by `make bench-shares`, from here -->"
 END = "<!-- share figures: to here -->"
@@ -251,10 +250,7 @@ def main(arguments: Sequence[str]) -> int:
     pairs = chosen.pairs or (QUICK_PAIRS if chosen.quick else PAIRS)
     records, warm = (QUICK_RECORDS, 1) if chosen.quick else (RECORDS, WARM_UP_RUNS)
     began = time.time()
-    kinds: list[Callable[[Path], BenchmarkedServer]] = [partial(Appliance, properties=PROPERTIES)]
-    if not chosen.ours_alone:
-        kinds.insert(0, partial(Kafka, properties=PROPERTIES))
-    with SideBySide(*kinds) as servers:
+    with SideBySide(*beside_kafka(PROPERTIES, ours_alone=chosen.ours_alone)) as servers:
         results: list[tuple[int, list[Pair]]] = []
         for server in servers:
             fill(server, records)

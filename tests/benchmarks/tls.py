@@ -37,7 +37,7 @@ from tests.benchmarks.run import (
     parser_of,
     say,
 )
-from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide
+from tests.benchmarks.servers import Appliance, BenchmarkedServer, Kafka, SideBySide, beside_kafka
 from tests.support.certificates import Authority
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.ports import free_port
@@ -201,9 +201,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="benchmark-keys-") as folder:
         authority = Authority(Path(folder))
         properties = security(authority, authority.issue("broker", CN="broker"))
-        kinds: list[Callable[[Path], BenchmarkedServer]] = [partial(TlsAppliance, properties=properties)]
-        if not chosen.ours_alone:
-            kinds.insert(0, partial(TlsKafka, properties=properties))
+        kinds = beside_kafka(properties, ours_alone=chosen.ours_alone, ours=TlsAppliance, kafka=TlsKafka)
         with SideBySide(*kinds) as servers:
             for server in servers:
                 server.create_topic("fetched")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from appliance.wire.api import ApiKey
@@ -247,57 +248,49 @@ def delete_share_group_offsets(side: Side) -> None:
 
 Said = dict[tuple[int, int], list[int]]
 """Types by the first and last offset."""
+Place = tuple[uuid.UUID, int, Said]
+
+
+def said_of(places: Sequence[Place], topic: type[Any], partition: type[Any], batch: type[Any]) -> list[Any]:
+    """A topic for each place, in the types of one of the two requests that say something."""
+    return [
+        topic(
+            topic_id=topic_id,
+            partitions=[
+                partition(
+                    partition_index=index,
+                    acknowledgement_batches=[
+                        batch(first_offset=low, last_offset=high, acknowledge_types=types)
+                        for (low, high), types in said.items()
+                    ],
+                )
+            ],
+        )
+        for topic_id, index, said in places
+    ]
 
 
 def share_fetch(
-    group: str | None, member: str | None, epoch: int, *places: tuple[uuid.UUID, int, Said], **fields: Any
+    group: str | None, member: str | None, epoch: int, *places: Place, **fields: Any
 ) -> fetching.ShareFetchRequest:
     given = {"max_wait_ms": SHORT_MS, "min_bytes": 0, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500}
     return fetching.ShareFetchRequest(
         group_id=group,
         member_id=member,
         share_session_epoch=epoch,
-        topics=[
-            fetching.FetchTopic(
-                topic_id=topic_id,
-                partitions=[
-                    fetching.FetchPartition(
-                        partition_index=partition,
-                        acknowledgement_batches=[
-                            fetching.AcknowledgementBatch(first_offset=low, last_offset=high, acknowledge_types=types)
-                            for (low, high), types in said.items()
-                        ],
-                    )
-                ],
-            )
-            for topic_id, partition, said in places
-        ],
+        topics=said_of(places, fetching.FetchTopic, fetching.FetchPartition, fetching.AcknowledgementBatch),
         **{**given, **fields},
     )
 
 
 def share_say(
-    group: str | None, member: str | None, epoch: int, *places: tuple[uuid.UUID, int, Said], **fields: Any
+    group: str | None, member: str | None, epoch: int, *places: Place, **fields: Any
 ) -> saying.ShareAcknowledgeRequest:
     return saying.ShareAcknowledgeRequest(
         group_id=group,
         member_id=member,
         share_session_epoch=epoch,
-        topics=[
-            saying.AcknowledgeTopic(
-                topic_id=topic_id,
-                partitions=[
-                    saying.AcknowledgePartition(
-                        partition_index=partition,
-                        acknowledgement_batches=[
-                            saying.AcknowledgementBatch(first_offset=low, last_offset=high, acknowledge_types=types)
-                            for (low, high), types in said.items()
-                        ],
-                    )
-                ],
-            )
-            for topic_id, partition, said in places
-        ],
+        topics=said_of(places, saying.AcknowledgeTopic, saying.AcknowledgePartition, saying.AcknowledgementBatch),
         **fields,
     )
 
@@ -358,7 +351,7 @@ def share_fetch_hands_out(side: Side) -> None:
     topic, group, member = filled(side)
     waits = {"max_wait_ms": LONG_MS, "min_bytes": 1}
 
-    def ask(label: str, epoch: int, *places: tuple[uuid.UUID, int, Said], **fields: Any) -> None:
+    def ask(label: str, epoch: int, *places: Place, **fields: Any) -> None:
         ask_fetch(side, label, share_fetch(group, member, epoch, *places, **fields))
 
     there, empty = (topic.topic_id, 0, {}), (topic.topic_id, 1, {})
@@ -413,7 +406,7 @@ def share_fetch_of_the_second_version(side: Side) -> None:
     waits = {"max_wait_ms": LONG_MS, "min_bytes": 1}
     none = {"max_bytes": 0, "max_records": 0, "batch_size": 0, "is_renew_ack": True}
 
-    def ask(label: str, epoch: int, *places: tuple[uuid.UUID, int, Said], **fields: Any) -> None:
+    def ask(label: str, epoch: int, *places: Place, **fields: Any) -> None:
         ask_fetch(side, label, share_fetch(group, member, epoch, *places, **fields))
 
     ask("exactly three", 0, there, share_acquire_mode=1, max_records=3, **waits)
@@ -429,7 +422,7 @@ def share_acknowledge(side: Side) -> None:
     topic, group, member = filled(side)
     assert fetched(side, group, member, topic, 0) == 8
 
-    def ask(label: str, epoch: int, *places: tuple[uuid.UUID, int, Said], **fields: Any) -> None:
+    def ask(label: str, epoch: int, *places: Place, **fields: Any) -> None:
         given = {"group_id": group, "member_id": member, **fields}
         side.ask(label, share_say(given.pop("group_id"), given.pop("member_id"), epoch, *places, **given))
 
