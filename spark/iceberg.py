@@ -35,7 +35,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from appliance.tiering.lake.catalogs import catalog_properties, open_catalog
-from spark.options import MIB, OptionError
+from spark.option_values import OptionError
+from spark.options import MIB
 
 KNOWN = ("path", "table", "catalog", "columns", "rowFilter", "snapshotId", "asOfTimestamp", "splitBytes")
 FILES_PER_TASK_MAX = 1_000

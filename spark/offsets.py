@@ -28,6 +28,11 @@ def from_json(table: Json) -> Offsets:
     return {TopicPartition(topic, int(number)): at for topic, row in table.items() for number, at in row.items()}
 
 
+def lags_of(start: Offsets, latest: Offsets) -> Offsets:
+    """What each partition has left to read."""
+    return {tp: max(0, end - start.get(tp, 0)) for tp, end in latest.items()}
+
+
 def next_end(start: Offsets, latest: Offsets, max_offsets: int | None, fail_on_data_loss: bool) -> Offsets:
     """Where a trigger ends that begins at `start`: at the latest offsets, or where `max_offsets` are shared out.
 
@@ -43,7 +48,7 @@ def next_end(start: Offsets, latest: Offsets, max_offsets: int | None, fail_on_d
                 raise DataLoss(f"{tp} is gone; failOnDataLoss=false goes on without it")
             if latest[tp] < offset:
                 raise DataLoss(f"{tp} ends at offset {latest[tp]}, but was read up to {offset}")
-    lags = {tp: max(0, end - start.get(tp, 0)) for tp, end in latest.items()}
+    lags = lags_of(start, latest)
     total = sum(lags.values())
     if max_offsets is None or total <= max_offsets:
         return {tp: max(end, start.get(tp, 0)) for tp, end in latest.items()}

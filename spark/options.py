@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from appliance.base.ids import TopicPartition
+from spark.kafka_configs import READERS
+from spark.option_values import OptionError, duration_ms_of, flag_of, number_of
 from spark.secured import SecurityOptions, is_about_security
 
 EARLIEST = -2
@@ -34,6 +36,7 @@ _KNOWN = {
     name.lower(): name
     for name in (
         "kafka.bootstrap.servers",
+        "kafka.client.id",
         "subscribe",
         "subscribePattern",
         "assign",
@@ -45,6 +48,8 @@ _KNOWN = {
         "endingOffsetsByTimestamp",
         "startingOffsetsByTimestampStrategy",
         "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
         "failOnDataLoss",
         "includeHeaders",
         "columns",
@@ -57,12 +62,13 @@ _KNOWN = {
         "splitBytes",
         "verifyCrc",
         "requestTimeoutMs",
+        "kafkaConsumer.pollTimeoutMs",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
     )
 }
-
-
-class OptionError(ValueError):
-    """An option that is missing, unknown or not readable; the message says which and what it takes."""
+_OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,8 @@ class SourceOptions:
     max_records_per_partition: int = 0
     max_offsets_per_trigger: int = 0
     """Of a stream; 0 = no limit."""
+    min_offsets_per_trigger: int = 0
+    max_trigger_delay_ms: int = 15 * 60_000
     object_store: str | None = None
     """URL; None = what the brokers say."""
     tier: str = "auto"
@@ -89,6 +97,12 @@ class SourceOptions:
     split_bytes: int = 64 * MIB
     verify_crc: bool = True
     request_timeout_ms: int = 30_000
+    poll_timeout_ms: int = 10_000
+    """So long a task waits for records that its plan counts on."""
+    offset_retries: int = 10
+    offset_retry_interval_ms: int = 50
+    """Of the driver's questions to brokers; doubled each time."""
+    client_id: str = "appliance-spark"
     security: SecurityOptions = field(default_factory=SecurityOptions)
 
     def wants(self, topic: str) -> bool:
@@ -102,7 +116,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> Sourc
     Raises:
         OptionError: see there.
     """
-    options = {name.lower(): text for name, text in given.items()}
+    options = READERS.by_our_names({name.lower(): text for name, text in given.items()})
     for name in options:
         if name not in _KNOWN and name != "path" and not is_about_security(name):
             raise OptionError(f"option {name} is not known; there are {', '.join(sorted(_KNOWN.values()))}")
@@ -125,9 +139,10 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> Sourc
     if tier not in TIERS:
         raise OptionError(f"tier is one of {', '.join(TIERS)}, not {tier}")
     if streaming:
-        _refuse(options, ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"), "a stream has no end")
-    else:
-        _refuse(options, ("maxOffsetsPerTrigger",), "a batch has no triggers")
+        _refuse(options, _ENDS, "a stream has no end")
+    most, least = (number_of(options, f"{which}OffsetsPerTrigger", 0) for which in ("max", "min"))
+    if most and least > most:
+        raise OptionError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
     return SourceOptions(
         bootstrap_servers=servers,
         subscribe=tuple(
@@ -137,25 +152,37 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> Sourc
         assign=_assigned(options["assign"]) if options.get("assign") else (),
         starting_offsets=_starting(options, streaming),
         ending_offsets=_ending(options),
-        fail_on_data_loss=_flag(options, "failOnDataLoss", True),
-        include_headers=_flag(options, "includeHeaders", False),
+        fail_on_data_loss=flag_of(options, "failOnDataLoss", True),
+        include_headers=flag_of(options, "includeHeaders", False),
         read_committed=isolation == "read_committed",
-        min_partitions=_number(options, "minPartitions", 0),
-        max_records_per_partition=_number(options, "maxRecordsPerPartition", 0),
-        max_offsets_per_trigger=_number(options, "maxOffsetsPerTrigger", 0),
+        min_partitions=number_of(options, "minPartitions", 0),
+        max_records_per_partition=number_of(options, "maxRecordsPerPartition", 0),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=duration_ms_of(options, "maxTriggerDelay", 15 * 60_000),
         object_store=options.get("objectstore"),
         tier=tier,
-        include_tier=_flag(options, "includeTier", False),
-        split_bytes=_number(options, "splitBytes", 64 * MIB),
-        verify_crc=_flag(options, "verifyCrc", True),
-        request_timeout_ms=_number(options, "requestTimeoutMs", 30_000),
+        include_tier=flag_of(options, "includeTier", False),
+        split_bytes=number_of(options, "splitBytes", 64 * MIB),
+        verify_crc=flag_of(options, "verifyCrc", True),
+        request_timeout_ms=number_of(options, "requestTimeoutMs", 30_000),
+        poll_timeout_ms=number_of(options, "kafkaConsumer.pollTimeoutMs", 10_000),
+        offset_retries=number_of(options, "fetchOffset.numRetries", 10, least=0),
+        offset_retry_interval_ms=number_of(options, "fetchOffset.retryIntervalMs", 50, least=0),
+        client_id=options.get("kafka.client.id", "appliance-spark"),
         security=SecurityOptions.of(options),
     )
 
 
+def passed_over(given: Mapping[str, str], *, streaming: bool = False) -> list[str]:
+    """Options that are taken and do nothing here, in lower case."""
+    idle = READERS.passed_over if streaming else READERS.passed_over.union(map(str.lower, _OF_STREAMS))
+    return sorted(name.lower() for name in given if name.lower() in idle)
+
+
 def wants_column(given: Mapping[str, str], flag: str) -> bool:
     """Whether `includeHeaders` or `includeTier` is set; all else is looked at when a reader or writer is made."""
-    return _flag({name.lower(): text for name, text in given.items()}, flag, False)
+    return flag_of({name.lower(): text for name, text in given.items()}, flag, False)
 
 
 def _refuse(options: Mapping[str, str], names: tuple[str, ...], why: str) -> None:
@@ -186,7 +213,7 @@ def _ending(options: Mapping[str, str]) -> OffsetSpec:
 
 def _times(options: Mapping[str, str], for_all: str, for_each: str) -> int | dict[TopicPartition, int] | None:
     if for_all.lower() in options:
-        return _number(options, for_all, 0, least=0)
+        return number_of(options, for_all, 0, least=0)
     text = options.get(for_each.lower())
     if text is None:
         return None
@@ -226,21 +253,3 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise OptionError(f'assign is JSON like {{"topic": [0, 1]}}: {error}') from None
     return tuple(dict.fromkeys(TopicPartition(topic, number) for topic, row in table.items() for number in row))
-
-
-def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    text = options.get(name.lower())
-    if text is None:
-        return default
-    if text.lower() not in ("true", "false"):
-        raise OptionError(f"{name} is true or false, not {text}")
-    return text.lower() == "true"
-
-
-def _number(options: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
-    text = options.get(name.lower())
-    if text is None:
-        return default
-    if not text.strip().isascii() or not text.strip().isdigit() or int(text) < least:
-        raise OptionError(f"{name} is a whole number of {least} or more, not {text}")
-    return int(text)

@@ -95,7 +95,7 @@ def resolve_ranges(
 
     Raises:
         DataLoss: an asked offset is not there (any more), and `fail_on_data_loss`.
-        ValueError: offsets are given for partitions that are not read, or not for all that are.
+        ValueError: offsets are given for partitions that are not read, or not for all; an end before its start.
     """
     ranges = []
     for spec in (starting, ending):
@@ -104,6 +104,8 @@ def resolve_ranges(
     for tp, bound in sorted(bounds.items()):
         start = _resolve(tp, starting, bound, fail_on_data_loss)
         end = _resolve(tp, ending, bound, fail_on_data_loss)
+        if start > end:
+            raise ValueError(f"{tp}: the read begins at offset {start}, after its end at {end}")
         if start < end:
             ranges.append(Range(tp, topic_ids[tp.topic], start, end))
     return ranges

@@ -10,7 +10,9 @@ from appliance.base.ids import TopicPartition
 from appliance.client.client import Client
 from appliance.client.cluster import ClusterMetadata
 from appliance.client.results import BROKER_RESOURCE, ConfigResource
-from spark.options import EARLIEST, LATEST, AtTimestamp, OffsetSpec, OptionError, SourceOptions
+from appliance.client.retries import RetryPolicy
+from spark.option_values import OptionError
+from spark.options import EARLIEST, LATEST, AtTimestamp, OffsetSpec, SourceOptions
 from spark.plan import (
     HOT,
     NOTHING_TIERED,
@@ -27,7 +29,6 @@ from spark.plan import (
 )
 from spark.stores import tier_reader
 
-CLIENT_ID = "appliance-spark"
 OBJECT_STORE_CONFIG = "object.store.url"
 
 
@@ -47,7 +48,7 @@ def plan_batch(options: SourceOptions) -> BatchPlan:
         DataLoss, TierGap, ValueError: see `spark.plan`.
         UserError: the object store cannot be opened.
     """
-    with connected(options) as client:
+    with asking(options) as client:
         cluster = client.metadata(None if options.subscribe_pattern else topics_of(options))
         bounds = bounds_of(client, options, partitions_of(options, cluster))
         topic_ids = {tp.topic: cluster.topic_id(tp.topic) for tp in bounds}
@@ -59,12 +60,18 @@ def plan_batch(options: SourceOptions) -> BatchPlan:
     return BatchPlan(spread(splits, options.min_partitions, options.max_records_per_partition), url)
 
 
-def connected(options: SourceOptions) -> Client:
+def asking(options: SourceOptions) -> Client:
+    """The driver's client, which looks for ends and starts as often as the options say."""
+    return connected(options, RetryPolicy(options.offset_retries, options.offset_retry_interval_ms))
+
+
+def connected(options: SourceOptions, retries: RetryPolicy | None = None) -> Client:
     """A client that knows nothing yet. Raises: UserError: keys or certificates cannot be used."""
     return Client(
         options.bootstrap_servers,
-        client_id=CLIENT_ID,
+        client_id=options.client_id,
         timeout_ms=options.request_timeout_ms,
+        retries=retries,
         security=options.security.for_client(),
     )
 

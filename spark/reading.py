@@ -20,9 +20,8 @@ from spark.planning import connected
 from spark.stores import tier_reader
 
 FETCH_BYTES = 8 * 1024 * 1024
-EMPTY_FETCHES_MAX = 20
-"""So many answers without progress, each after up to `FETCH_WAIT_MS`, before a split gives up."""
 FETCH_WAIT_MS = 500
+"""So long a broker waits for records; so many answers without any, as fit into `poll_timeout_ms`, end a split."""
 
 
 class IncompleteSplit(Exception):
@@ -84,6 +83,7 @@ def _read_tiered(options: SourceOptions, columns: tuple[str, ...], split: Split)
 
 def _read_hot(options: SourceOptions, columns: tuple[str, ...], split: Split, start: int) -> Iterator[pa.RecordBatch]:
     decoder = Decoder(columns, split.tp, HOT, options.verify_crc)
+    wait_ms = min(FETCH_WAIT_MS, options.poll_timeout_ms)
     with connected(options) as client:
         cursor, empty = start, 0
         while cursor < split.end:
@@ -91,7 +91,7 @@ def _read_hot(options: SourceOptions, columns: tuple[str, ...], split: Split, st
                 split.tp,
                 cursor,
                 max_bytes=FETCH_BYTES,
-                max_wait_ms=FETCH_WAIT_MS,
+                max_wait_ms=wait_ms,
                 isolation_level=1 if options.read_committed else 0,
             )
             if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -112,7 +112,7 @@ def _read_hot(options: SourceOptions, columns: tuple[str, ...], split: Split, st
                 cursor, empty = decoder.next_offset, 0
                 continue
             empty += 1
-            if empty >= EMPTY_FETCHES_MAX:
+            if empty * wait_ms >= options.poll_timeout_ms:
                 raise IncompleteSplit(f"{split.tp}: nothing comes at offset {cursor}, {split.end} was promised")
         _check_lineage(client, split, decoder.last_epoch)
 

@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructField, StructType
 
-from spark.options import OptionError
+from spark.option_values import OptionError
 from spark.sink_options import SinkOptions
 from spark.sink_task import rows_of, write_at_least_once, write_exactly_once
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from appliance.records.compression import Codec
-from spark.options import OptionError
+from spark.kafka_configs import WRITERS
+from spark.option_values import OptionError, flag_of, number_of
 from spark.secured import SecurityOptions, is_about_security
 
 AT_LEAST_ONCE = "at_least_once"
@@ -16,6 +17,7 @@ _KNOWN = {
     name.lower(): name
     for name in (
         "kafka.bootstrap.servers",
+        "kafka.client.id",
         "topic",
         "delivery",
         "sinkName",
@@ -44,6 +46,7 @@ class SinkOptions:
     batch_bytes: int = 256 * 1024
     transaction_timeout_ms: int = 600_000
     request_timeout_ms: int = 30_000
+    client_id: str = "appliance-spark-sink"
     security: SecurityOptions = field(default_factory=SecurityOptions)
 
     @property
@@ -57,7 +60,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     Raises:
         OptionError: one is missing, unknown or not readable.
     """
-    options = {name.lower(): text.strip() for name, text in given.items()}
+    options = WRITERS.by_our_names({name.lower(): text.strip() for name, text in given.items()})
     for name in options:
         if name not in _KNOWN and name not in _OF_SPARK and not is_about_security(name):
             raise OptionError(f"option {name} is not known; there are {', '.join(sorted(_KNOWN.values()))}")
@@ -71,27 +74,21 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     codec = options.get("kafka.compression.type", "lz4").upper()
     if codec not in Codec.__members__:
         raise OptionError(f"kafka.compression.type is one of {', '.join(Codec.__members__).lower()}, not {codec}")
-    keep = options.get("keeptimestamps", "false").lower()
-    if keep not in ("true", "false"):
-        raise OptionError(f"keepTimestamps is true or false, not {keep}")
     return SinkOptions(
         bootstrap_servers=options["kafka.bootstrap.servers"],
         topic=options.get("topic") or None,
         delivery=delivery,
         sink_name=options.get("sinkname") or None,
-        keep_timestamps=keep == "true",
+        keep_timestamps=flag_of(options, "keepTimestamps", False),
         codec=Codec[codec],
-        batch_bytes=_number(options, "kafka.batch.size", 256 * 1024),
-        transaction_timeout_ms=_number(options, "kafka.transaction.timeout.ms", 600_000),
-        request_timeout_ms=_number(options, "requestTimeoutMs", 30_000),
+        batch_bytes=number_of(options, "kafka.batch.size", 256 * 1024),
+        transaction_timeout_ms=number_of(options, "kafka.transaction.timeout.ms", 600_000),
+        request_timeout_ms=number_of(options, "requestTimeoutMs", 30_000),
+        client_id=options.get("kafka.client.id", "appliance-spark-sink"),
         security=SecurityOptions.of(options),
     )
 
 
-def _number(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name.lower())
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise OptionError(f"{name} is a whole number of 1 or more, not {text}")
-    return int(text)
+def passed_over(given: Mapping[str, str]) -> list[str]:
+    """Options that are taken and do nothing here, in lower case."""
+    return sorted(name.lower() for name in given if name.lower() in WRITERS.passed_over)

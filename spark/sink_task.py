@@ -21,7 +21,6 @@ from appliance.records.builder import NewRecord, build_batch
 from spark.sink_client import SinkClient
 from spark.sink_options import SinkOptions
 
-CLIENT_ID = "appliance-spark-sink"
 RECORD_OVERHEAD_BYTES = 20
 """What a record needs beside its fields, more or less."""
 
@@ -140,7 +139,7 @@ def write_exactly_once(options: SinkOptions, rows: Iterator[Row], name: str, bat
 def _connected(options: SinkOptions) -> SinkClient:
     return SinkClient(
         options.bootstrap_servers,
-        client_id=CLIENT_ID,
+        client_id=options.client_id,
         timeout_ms=options.request_timeout_ms,
         security=options.security.for_client(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,11 +27,13 @@ from pyspark.sql.types import (
 )
 
 from spark.decode import DEFAULT_COLUMNS
-from spark.options import OptionError, SourceOptions, parse_options, wants_column
+from spark.option_values import OptionError
+from spark.options import SourceOptions, parse_options, passed_over, wants_column
 from spark.partitions import SplitPartition, read_partition
 from spark.planning import plan_batch
 from spark.sink import ApplianceStreamWriter, ApplianceWriter, check_columns
 from spark.sink_options import parse_sink_options
+from spark.sink_options import passed_over as passed_over_by_sinks
 from spark.stream import ApplianceStreamReader
 
 TYPES: dict[str, DataType] = {
@@ -44,6 +47,9 @@ TYPES: dict[str, DataType] = {
     "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
     "tier": StringType(),
 }
+
+
+_log = logging.getLogger(__name__)
 
 
 class ApplianceDataSource(DataSource):
@@ -65,13 +71,18 @@ class ApplianceDataSource(DataSource):
         return StructType([StructField(name, TYPES[name]) for name in names])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return ApplianceReader(parse_options(self.options), columns_of(schema))
+        options = parse_options(self.options)
+        _tell(passed_over(self.options))
+        return ApplianceReader(options, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return ApplianceStreamReader(parse_options(self.options, streaming=True), columns_of(schema))
+        options = parse_options(self.options, streaming=True)
+        _tell(passed_over(self.options, streaming=True))
+        return ApplianceStreamReader(options, columns_of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = parse_sink_options(self.options)
+        _tell(passed_over_by_sinks(self.options))
         check_columns(schema, options)
         if overwrite:
             raise OptionError("a log is not overwritten: use mode append")
@@ -79,8 +90,14 @@ class ApplianceDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         options = parse_sink_options(self.options)
+        _tell(passed_over_by_sinks(self.options))
         check_columns(schema, options)
         return ApplianceStreamWriter(options)
+
+
+def _tell(names: list[str]) -> None:
+    if names:
+        _log.warning("passed over, for they mean nothing here: %s", ", ".join(names))
 
 
 def wanted_columns(options: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -15,16 +15,19 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
+from appliance.base.clock import Clock, SystemClock
 from appliance.base.ids import TopicPartition
 from appliance.client.client import Client
-from spark.offsets import Json, Offsets, from_json, next_end, ranges_between, to_json
+from spark.offsets import Json, Offsets, from_json, lags_of, next_end, ranges_between, to_json
 from spark.options import SourceOptions
 from spark.partitions import SplitPartition, read_partition
 from spark.plan import AUTO, HOT, Range, Split, resolve_starts, spread
-from spark.planning import bounds_of, connected, object_store_url, offsets_of, partitions_of, topics_of
+from spark.planning import asking, bounds_of, object_store_url, offsets_of, partitions_of, topics_of
+from spark.triggers import TriggerDelay
 
 EARLIEST_LOCAL = -4
 
@@ -32,27 +35,38 @@ EARLIEST_LOCAL = -4
 class ApplianceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets and splits of one streaming query; lives in a process beside the driver."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...], clock: Clock | None = None) -> None:
         self._options = options
         self._columns = columns
+        self._clock = clock or SystemClock()
+        self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._target: Offsets | None = None
         """Where Trigger.AvailableNow ends."""
         self._latest: Offsets = {}
 
     def initialOffset(self) -> Json:
-        with connected(self._options) as client:
+        with asking(self._options) as client:
             bounds = bounds_of(client, self._options, _partitions(client, self._options))
             spec = offsets_of(client, self._options, self._options.starting_offsets, bounds)
         return to_json(resolve_starts(bounds, spec, self._options.fail_on_data_loss))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self._options.max_offsets_per_trigger
-        return ReadMaxRows(most) if most else ReadAllAvailable()
+        # There is one kind at a time; what says "all" is kept for triggers that do.
+        if self._options.max_offsets_per_trigger:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        least = self._options.min_offsets_per_trigger
+        return ReadMinRows(least) if least else ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         self._latest = self._target if self._target is not None else self._ends()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_json(next_end(from_json(start), self._latest, most, self._options.fail_on_data_loss))
+        begin = from_json(start)
+        end = next_end(begin, self._latest, most, self._options.fail_on_data_loss)
+        if self._target is None and not isinstance(limit, ReadAllAvailable):
+            offsets = sum(lags_of(begin, self._latest).values())
+            if self._delay.holds_back(offsets, self._clock.monotonic_ms()):
+                return to_json(begin)
+        return to_json(end)
 
     def reportLatestOffset(self) -> Json | None:
         return to_json(self._latest) or None
@@ -61,14 +75,14 @@ class ApplianceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target = self._ends()
 
     def _ends(self) -> Offsets:
-        with connected(self._options) as client:
+        with asking(self._options) as client:
             bounds = bounds_of(client, self._options, _partitions(client, self._options))
         return {tp: bound.end_offset for tp, bound in bounds.items()}
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         begins, ends = from_json(start), from_json(end)
         options = self._options
-        with connected(options) as client:
+        with asking(options) as client:
             there = [tp for tp in _partitions(client, options) if tp in ends]
             bounds = bounds_of(client, options, there)
             cluster = client.metadata({tp.topic for tp in there})

@@ -139,6 +139,14 @@ def test_offsets_that_are_gone_are_an_error_unless_the_user_says_otherwise() -> 
         resolve_ranges(BOUNDS, IDS, EARLIEST, ending, True)
 
 
+def test_an_end_before_its_start_is_refused() -> None:
+    starting = {TopicPartition("a", 0): 9, TopicPartition("a", 1): 0}
+    ending = {TopicPartition("a", 0): 8, TopicPartition("a", 1): LATEST}
+    with pytest.raises(ValueError, match="a-0: the read begins at offset 9, after its end at 8"):
+        resolve_ranges(BOUNDS, IDS, starting, ending, True)
+    assert resolve_ranges(BOUNDS, IDS, starting, starting, True) == [], "nothing is asked for"
+
+
 def test_offsets_for_other_partitions_than_those_read_are_refused() -> None:
     with pytest.raises(ValueError, match="a-1"):
         resolve_ranges(BOUNDS, IDS, {TopicPartition("a", 0): 7}, LATEST, True)

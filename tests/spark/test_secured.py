@@ -19,7 +19,8 @@ from appliance.client.results import NewTopic
 from appliance.client.security import NotAuthenticated
 from appliance.records.builder import build_batch
 from spark.jobs.common import arguments_of, options_of
-from spark.options import OptionError, parse_options
+from spark.option_values import OptionError
+from spark.options import parse_options
 from spark.planning import plan_batch
 from spark.reading import read_split
 from spark.sink_options import parse_sink_options

@@ -15,17 +15,22 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from appliance.base.ids import TopicPartition
 from appliance.client.client import Client
 from appliance.client.results import NewTopic
 from appliance.records.builder import build_batch
-from spark.options import OptionError, SourceOptions
+from spark.option_values import OptionError
+from spark.options import SourceOptions, parse_options
 from spark.planning import plan_batch
 from spark.reading import read_split
 from spark.sink_options import SinkOptions, parse_sink_options
 from spark.sink_task import Row, write_at_least_once, write_exactly_once
+from spark.stream import ApplianceStreamReader
 from tests.support.broker import running_cluster
+from tests.support.replicated import until
+from tests.support.tiering_kit import ManualClock
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
 
@@ -98,6 +103,56 @@ def test_available_now_reads_what_is_there_in_triggers_of_the_wished_size(cluste
     assert batches == [200, 200, 100]
     assert json.loads(query.lastProgress["sources"][0]["endOffset"]) == {source: {"0": 250, "1": 250}}
     assert cluster.values(target) == list(range(500))
+
+
+def test_a_trigger_waits_for_enough_offsets_or_until_its_time_is_over(cluster: Cluster) -> None:
+    topic, clock = cluster.topic(10), ManualClock()
+    given = {"kafka.bootstrap.servers": cluster.servers, "subscribe": topic, "startingOffsets": "earliest"}
+    given |= {"minOffsetsPerTrigger": "100", "maxOffsetsPerTrigger": "100", "maxTriggerDelay": "1m"}
+    reader = ApplianceStreamReader(parse_options(given, streaming=True), ("value",), clock)
+    limit, position = reader.getDefaultReadLimit(), reader.initialOffset()
+
+    def trigger() -> int:
+        nonlocal position
+        before, position = position, reader.latestOffset(position, limit)
+        return sum(position[topic].values()) - sum(before[topic].values())
+
+    assert trigger() == 10, "the first one begins at once"
+    cluster.fill(topic, 10, 60)
+    assert trigger() == 0
+    clock.elapsed_ms += 60_000
+    assert trigger() == 50, "a minute is over"
+    cluster.fill(topic, 60, 190)
+    assert [trigger(), trigger()] == [100, 0]
+    assert reader.latestOffset(position, ReadAllAvailable()) == {topic: {"0": 95, "1": 95}}, "Trigger.Once takes all"
+    reader.prepareForTriggerAvailableNow()
+    assert [trigger(), trigger()] == [30, 0], "Trigger.AvailableNow waits for nothing"
+
+
+def test_a_running_query_waits_for_enough_offsets(cluster: Cluster) -> None:
+    topic, interval = cluster.topic(10), "spark.sql.streaming.noDataProgressEventInterval"
+    cluster.spark.conf.set(interval, "100")
+    writer = cluster.stream(topic, minOffsetsPerTrigger="100", maxTriggerDelay="1h").writeStream.format("noop")
+    query = writer.trigger(processingTime="100 milliseconds").start()
+
+    def has_seen(offsets: int) -> bool:
+        assert query.exception() is None
+        ends = [json.loads(each["sources"][0]["latestOffset"] or "{}").get(topic, {}) for each in query.recentProgress]
+        return any(sum(end.values()) == offsets for end in ends)
+
+    def batches() -> list[int]:
+        return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+
+    try:
+        until(lambda: batches() == [10], "the first batch", 60)
+        cluster.fill(topic, 10, 60)
+        until(lambda: has_seen(60), "a look at 50 offsets", 60)
+        cluster.fill(topic, 60, 120)
+        until(lambda: sum(batches()) == 120, "the second batch", 60)
+        assert batches() == [10, 110]
+    finally:
+        query.stop()
+        cluster.spark.conf.unset(interval)
 
 
 def test_a_restarted_query_goes_on_where_it_was(cluster: Cluster) -> None:

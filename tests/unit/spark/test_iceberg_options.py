@@ -10,7 +10,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.types import NestedField, StringType, TimestamptzType, UUIDType
 
 from spark.iceberg import FILES_PER_TASK_MAX, NotReadable, bundled, parse_iceberg_options, spark_schema
-from spark.options import OptionError
+from spark.option_values import OptionError
 
 WHERE = {"catalog": "type=rest, uri=http://127.0.0.1:1", "table": "appliance.flights"}
 
