@@ -123,6 +123,13 @@ _TIERING = (
         0,
     ),
     _own(
+        "tiering.merge.min.age.ms",
+        LONG,
+        6 * HOUR_MS,
+        "How old small neighbouring objects of a partition must be before they become one object; -1: they never do.",
+        -1,
+    ),
+    _own(
         "tiering.sweep.interval.ms", LONG, 7 * DAY_MS, "How often the leader looks for objects that no manifest lists."
     ),
     _own(

@@ -52,6 +52,8 @@ class LogFacts:
     """Up to where the log is compacted, with every segment in its place; -1 if it is not, or a round is under way."""
     touched_to: int = -1
     """Up to where compaction may ever have changed the log; -1 if it is not compacted."""
+    segment_bytes: int = 1 << 30
+    """How large segments become, and with them what small neighbours in the tier are merged into."""
     drop_tier: bool = False
     """Tiering was turned off and what is in the tier shall go (`remote.log.delete.on.disable`)."""
 
@@ -92,6 +94,16 @@ class UploadSegment:
     """How far compaction has gone in it; -1 if that does not matter."""
     listed: SegmentItem | None = None
     """What it would replace: if that has the same records, it is enough to list it anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeObjects:
+    """Create the object `name` from those of adjoining items. Answer: SegmentUploaded or an upload's failure."""
+
+    name: ObjectName
+    items: tuple[SegmentItem, ...]
+    timeout_ms: int
+    """As that of an upload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +177,19 @@ class Halted:
 
 
 Request = (
-    ReadManifest | WriteManifest | UploadSegment | UploadPage | ReadPage | DeleteObjects | SweepObjects | RecoverLog
+    ReadManifest
+    | WriteManifest
+    | UploadSegment
+    | MergeObjects
+    | UploadPage
+    | ReadPage
+    | DeleteObjects
+    | SweepObjects
+    | RecoverLog
 )
 """Effects that are answered by exactly one event; at most one is open."""
+Upload = UploadSegment | MergeObjects | UploadPage
+"""Requests that create an object under a name of its own."""
 Effect = Request | RollSegment | TieredTo | StartAt | Recovered | Halted
 
 
@@ -204,7 +226,7 @@ class WriteUndecided:
 
 @dataclass(frozen=True, slots=True)
 class SegmentUploaded:
-    """The object is in the store under its name, or as `listed`; `item` covers [listed_from, end)."""
+    """The object is in the store under its name, or as `listed`; `item` is what the list shall say of it."""
 
     item: SegmentItem
 
@@ -284,3 +306,18 @@ Event = (
     | SweepFailed
     | LogRecovered
 )
+
+
+def failure_of(request: Request, reason: str) -> Event:
+    """What the machine hears when a request could not be done at all. Nothing may be known of its outcome."""
+    match request:
+        case WriteManifest():
+            return WriteUndecided(reason)
+        case UploadSegment() | MergeObjects() | UploadPage():
+            return UploadUndecided(reason)
+        case DeleteObjects():
+            return DeleteFailed(reason)
+        case SweepObjects():
+            return SweepFailed(reason)
+        case _:
+            return ReadFailed(reason)

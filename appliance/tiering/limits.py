@@ -1,4 +1,4 @@
-"""When tiering tries what it does: times only, on which no safety rule rests."""
+"""When tiering tries what it does; no safety rule rests on any of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TieringLimits:
-    """Times that decide when something is tried (milliseconds); none of them matters for safety."""
+    """Times (milliseconds) and counts that decide when something is tried; none of them matters for safety."""
 
     upload_timeout_ms: int = 30_000
     upload_min_bytes_per_second: int = 4 << 20
@@ -16,3 +16,10 @@ class TieringLimits:
     delete_delay_ms: int = 3_600_000
     sweep_interval_ms: int = 7 * 86_400_000
     retention_interval_ms: int = 300_000
+    merge_min_age_ms: int = 6 * 3_600_000
+    """How old small neighbours in the tier must be before they become one object; below 0: they never do."""
+    merge_min_objects: int = 8
+
+    def time_for(self, size_bytes: int) -> int:
+        """The deadline of a request that moves so many bytes (milliseconds)."""
+        return self.upload_timeout_ms + size_bytes * 1_000 // self.upload_min_bytes_per_second

@@ -44,6 +44,7 @@ def log_facts(hosted: TierablePartition, wall_ms: int, wanted_start: int = 0) ->
         compacted_to=log.compacted_to if config.is_compacted else -1,
         touched_to=log.cleaned_offset if config.is_compacted else -1,
         copy_enabled=tiered and not config.remote_log_copy_disable,
+        segment_bytes=config.segment_bytes,
         drop_tier=not tiered and config.remote_log_delete_on_disable,
     )
 

@@ -24,31 +24,27 @@ from appliance.log.producer_snapshot import CorruptSnapshot
 from appliance.tiering.body import BodyStore
 from appliance.tiering.copy_rate import CopyRate
 from appliance.tiering.events import (
-    DeleteFailed,
-    DeleteObjects,
     Effect,
     Event,
     Halted,
     LogFacts,
     LogRecovered,
+    MergeObjects,
     ReadFailed,
     Recovered,
     Request,
     RollSegment,
     StartAt,
-    SweepFailed,
-    SweepObjects,
     TieredTo,
     UploadFailed,
-    UploadPage,
     UploadSegment,
     UploadUndecided,
-    WriteManifest,
-    WriteUndecided,
+    failure_of,
 )
 from appliance.tiering.limits import TieringLimits
 from appliance.tiering.lines import Attempt, RequestLine
 from appliance.tiering.log_source import log_facts, segment_source, waiting_to_be_tiered
+from appliance.tiering.merger import ObjectMerge
 from appliance.tiering.policy import TieringLeader
 from appliance.tiering.quiet import Quiet, log_rests_ms
 from appliance.tiering.recovery import TierEnd, bring_in_line
@@ -137,6 +133,7 @@ class TieringManager:
             delete_delay_ms=config.get("tiering.delete.delay.ms"),
             sweep_interval_ms=config.get("tiering.sweep.interval.ms"),
             retention_interval_ms=config.get("log.retention.check.interval.ms"),
+            merge_min_age_ms=config.get("tiering.merge.min.age.ms"),
         )
         self._restore_gap: int = config.get("restore.offset.gap")
         self._led: dict[tuple[uuid.UUID, int], _Led] = {}
@@ -271,7 +268,7 @@ class TieringManager:
                     hosted.recovered()
                 case Halted(reason, is_fault):
                     _log.log(logging.ERROR if is_fault else logging.INFO, "%s: tiering halts: %s", led, reason)
-                case UploadSegment():
+                case UploadSegment() | MergeObjects():
                     self._enter(self._uploads, led, effect)
                 case _:
                     self._enter(self._requests, led, effect)
@@ -348,7 +345,7 @@ class TieringManager:
             answered(result)
             self._serve(line)
 
-        if isinstance(request, UploadSegment):
+        if isinstance(request, UploadSegment | MergeObjects):
             upload = self._upload_of(led, request)
             if upload is None:
                 line.under_way -= 1
@@ -366,11 +363,17 @@ class TieringManager:
         else:
             self._background.run(lambda: led.calls.perform(request), done)
 
-    def _upload_of(self, led: _Led, request: UploadSegment) -> SegmentUpload | None:
+    def _upload_of(self, led: _Led, request: UploadSegment | MergeObjects) -> SegmentUpload | ObjectMerge | None:
         """The upload under this name, prepared now or when it was first tried."""
         if led.upload is None or led.upload[0] != request:
+            now_ms = self._clock.now_ms()
+            if isinstance(request, MergeObjects):
+                interval = led.hosted.config.index_interval_bytes
+                merge = ObjectMerge(led.calls, request, led.hosted.log.directory, interval, now_ms)
+                led.upload = (request, merge)
+                return merge
             try:
-                source = segment_source(led.hosted, request, led.machine.tiered_end, self._clock.now_ms())
+                source = segment_source(led.hosted, request, led.machine.tiered_end, now_ms)
             except (OSError, ValueError) as error:
                 self._answered(led, UploadFailed(str(error)))
                 return None
@@ -427,7 +430,7 @@ class _Led:
         self.hosted = hosted
         self.machine = machine
         self._store = store
-        self.upload: tuple[UploadSegment, SegmentUpload] | None = None
+        self.upload: tuple[UploadSegment | MergeObjects, SegmentUpload | ObjectMerge] | None = None
         self.attempt: Attempt | None = None
         self.wanted_start = 0
         """What DeleteRecords asked for; the log itself begins there when the manifest does."""
@@ -477,18 +480,3 @@ class _Led:
             size,
             machine.reason or (f"waits for {turn}" if self.queued else ""),
         )
-
-
-def failure_of(request: Request, reason: str) -> Event:
-    """What the machine hears when a request could not be done at all. Nothing may be known of its outcome."""
-    match request:
-        case WriteManifest():
-            return WriteUndecided(reason)
-        case UploadSegment() | UploadPage():
-            return UploadUndecided(reason)
-        case DeleteObjects():
-            return DeleteFailed(reason)
-        case SweepObjects():
-            return SweepFailed(reason)
-        case _:
-            return ReadFailed(reason)

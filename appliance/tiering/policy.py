@@ -12,13 +12,14 @@ when something is tried.
 from __future__ import annotations
 
 import uuid
-from bisect import bisect_right
 from dataclasses import replace
 from enum import Enum
 from typing import assert_never
 
 from appliance.base.errors import invariant
 from appliance.base.randomness import Randomness
+from appliance.tiering.backoff import Backoff
+from appliance.tiering.candidates import next_upload, roll_is_due
 from appliance.tiering.compacted import is_beyond, next_replacement, replaced
 from appliance.tiering.events import (
     ClosedSegment,
@@ -30,6 +31,7 @@ from appliance.tiering.events import (
     LogFacts,
     LogRecovered,
     ManifestRead,
+    MergeObjects,
     ObjectsDeleted,
     PageRead,
     PageUploaded,
@@ -46,6 +48,7 @@ from appliance.tiering.events import (
     SweepObjects,
     Swept,
     TieredTo,
+    Upload,
     UploadConflict,
     UploadFailed,
     UploadPage,
@@ -70,14 +73,15 @@ from appliance.tiering.manifest import (
     folded,
     next_version,
 )
+from appliance.tiering.merge import next_merge, object_of
 from appliance.tiering.names import PAGE, SEGMENT, ObjectName
 from appliance.tiering.quiet import NEVER_MS
 from appliance.tiering.retention import REMOVED_MAX, expire
 
 UPLOAD_ATTEMPTS_MAX = 5
 """So often the same bytes are sent under the same name; then the name is given up (U3)."""
-WAITING_SEGMENTS_MAX = 2
-"""With so many closed segments waiting, time alone rolls no further one: a store outage must not mince the log."""
+MERGE_RETRY_MS = 3_600_000
+"""After a merge that could not be done none is tried for so long: uploads go first."""
 
 
 class State(Enum):
@@ -114,28 +118,28 @@ class TieringLeader:
         """The newest manifest that is known to be, or to have been, in the store."""
         self.etag: str | None = None
         self._limits = limits
-        self._randomness = randomness
+        self._backoff = Backoff(limits, randomness)
         self._claimed = False
         self._open: Request | None = None
         self._again: Request | None = None
         self._pending: WriteManifest | None = None
         self._facts: LogFacts | None = None
-        self._failure = ""
         self._waiting = ""
-        self._wait_until_ms = 0
         self._next_retention_ms = -1
-        self._failures = 0
         self._next_seq = 0
         self._attempts = 0
         self._pages: dict[str, tuple[Item, ...]] = {}
         self._folded: tuple[PageItem, tuple[Item, ...]] | None = None
         self._deleted: set[str] = set()
         self._sweep_at_ms: int | None = None
+        self._may_merge = False
+        """Retention has looked at the list since no merge was found."""
+        self._merge_from_ms = 0
 
     @property
     def reason(self) -> str:
         """Why nothing goes on although something waits; empty when nothing waits or all goes well."""
-        return self._failure or self._waiting
+        return self._backoff.reason or self._waiting
 
     @property
     def tiered_end(self) -> int:
@@ -162,7 +166,7 @@ class TieringLeader:
             # As with Kafka's timer: records that come with old times are there for a while before they expire.
             self._next_retention_ms = now_ms + self._limits.retention_interval_ms
         effects: list[Effect] = [RollSegment()] if self._roll_is_due(facts) else []
-        if self._open is not None or now_ms < self._wait_until_ms:
+        if self._open is not None or now_ms < self._backoff.until_ms:
             return effects
         if self._again is not None:
             request, self._again = self._again, None
@@ -174,7 +178,7 @@ class TieringLeader:
         facts = self._facts
         if self.state in (State.DEPOSED, State.STOPPED):
             return NEVER_MS
-        if facts is None or self.recovering or self._open or self._again or self.reason or now_ms < self._wait_until_ms:
+        if facts is None or self.recovering or self._open or self._again or self.reason:
             return now_ms
         # What is due by size is found with the next retention, as in Apache Kafka.
         if self.state is State.UNSEEDED:
@@ -190,13 +194,8 @@ class TieringLeader:
         return until_ms
 
     def _roll_is_due(self, facts: LogFacts) -> bool:
-        if not facts.copy_enabled or self.recovering or facts.active_first_append_ms is None:
-            return False
-        if facts.wall_ms - facts.active_first_append_ms < facts.max_lag_ms:
-            return False
         tiered_end = self.tiered_end if self.is_seeded else facts.local_log_start_offset
-        waiting = len(facts.closed) - bisect_right(facts.closed, tiered_end, key=lambda segment: segment.next_offset)
-        return waiting < WAITING_SEGMENTS_MAX
+        return not self.recovering and roll_is_due(facts, tiered_end)
 
     def _recover(self, facts: LogFacts) -> list[Effect]:
         """R1: read and claim; then R2 and R3 are the log's."""
@@ -217,7 +216,12 @@ class TieringLeader:
             return []
         if facts.log_end_offset < self.tiered_end:
             return self.stop(f"the log ends at {facts.log_end_offset}, below the tiered end {self.tiered_end}")
-        return self._expire(facts, now_ms) or self._delete_garbage(facts) or self._upload(facts) or self._rest(now_ms)
+        return (
+            self._expire(facts, now_ms)
+            or self._delete_garbage(facts)
+            or self._upload(facts, now_ms)
+            or self._rest(now_ms)
+        )
 
     def _expire(self, facts: LogFacts, now_ms: int) -> list[Effect]:
         """T1, T2."""
@@ -226,6 +230,7 @@ class TieringLeader:
         found = expire(self.manifest, facts, self._pages)
         if found is None:
             self._next_retention_ms = now_ms + self._limits.retention_interval_ms
+            self._may_merge = True
             return []
         if isinstance(found, PageItem):
             return self._ask(ReadPage(found))
@@ -253,7 +258,7 @@ class TieringLeader:
             return self._write(next_version(self.manifest, self.leader_epoch))
         return []
 
-    def _upload(self, facts: LogFacts) -> list[Effect]:
+    def _upload(self, facts: LogFacts, now_ms: int) -> list[Effect]:
         """U1, and pages when the list is long."""
         copy = COPY_ON if facts.copy_enabled else COPY_PAUSED
         if self.manifest.copy != copy and self.manifest.version > 0:
@@ -270,9 +275,11 @@ class TieringLeader:
                 "nothing more is copied"
             )
             return []
-        segment = self._candidate(facts)
-        if segment is None:
-            return self._replace(facts)
+        segment = next_upload(facts, self.tiered_end)
+        if isinstance(segment, str):
+            self._waiting = segment
+        if segment is None or isinstance(segment, str):
+            return self._replace(facts) or self._merge(facts, now_ms)
         candidates = fold_candidates(self.manifest.items) if self._folded is None else None
         if candidates is not None:
             moved = self.manifest.items[slice(*candidates)]
@@ -284,9 +291,7 @@ class TieringLeader:
         self, segment: ClosedSegment, listed_from: int, cleaned: int = -1, listed: SegmentItem | None = None
     ) -> list[Effect]:
         name = self._new_name(SEGMENT, segment.base_offset, segment.next_offset)
-        timeout_ms = self._limits.upload_timeout_ms
-        timeout_ms += segment.size_bytes * 1_000 // self._limits.upload_min_bytes_per_second
-        return self._ask(UploadSegment(name, listed_from, timeout_ms, cleaned, listed))
+        return self._ask(UploadSegment(name, listed_from, self._limits.time_for(segment.size_bytes), cleaned, listed))
 
     def _replace(self, facts: LogFacts) -> list[Effect]:
         """C1: the oldest segment that the log has compacted further than the tier."""
@@ -297,19 +302,17 @@ class TieringLeader:
             return self._ask(ReadPage(found))
         return self._upload_segment(found.segment, found.start, facts.compacted_to, found.listed)
 
-    def _candidate(self, facts: LogFacts) -> ClosedSegment | None:
-        """The first closed segment with base ≤ tiered end < end; None with the reason when it must wait."""
-        found = bisect_right(facts.closed, self.tiered_end, key=lambda segment: segment.next_offset)
-        if found == len(facts.closed):
-            return None
-        segment = facts.closed[found]
-        if segment.next_offset > facts.last_stable_offset:
-            self._waiting = (
-                f"segment [{segment.base_offset}, {segment.next_offset}) ends above the last stable offset "
-                f"{facts.last_stable_offset}"
-            )
-            return None
-        return segment
+    def _merge(self, facts: LogFacts, now_ms: int) -> list[Effect]:
+        """M1: small neighbours become one object, when retention has just looked at them and nothing else waits."""
+        if not self._may_merge or now_ms < self._merge_from_ms:
+            return []
+        run = next_merge(self.manifest, facts, self._limits)
+        if not run:
+            self._may_merge = False
+            return []
+        name = self._new_name(SEGMENT, object_of(run[0]).start, run[-1].end)
+        # Down and up again.
+        return self._ask(MergeObjects(name, run, self._limits.time_for(2 * sum(item.size for item in run))))
 
     def _rest(self, now_ms: int) -> list[Effect]:
         """S1 to S3."""
@@ -343,32 +346,32 @@ class TieringLeader:
             case PageUploaded(item):
                 invariant(isinstance(request, UploadPage), "a page that was not asked for")
                 self._folded = (item, request.items) if isinstance(request, UploadPage) else None
-                self._succeeded()
+                self._backoff.succeeded()
             case UploadUndecided(reason):
-                invariant(isinstance(request, UploadSegment | UploadPage), "an upload that was not asked for")
+                invariant(isinstance(request, Upload), "an upload that was not asked for")
                 self._attempts += 1
-                if isinstance(request, UploadSegment | UploadPage) and self._attempts < UPLOAD_ATTEMPTS_MAX:
+                if isinstance(request, Upload) and self._attempts < UPLOAD_ATTEMPTS_MAX:
                     return self._retry(request, f"uploading {request.name}: {reason}", now_ms)
-                return self._give_up(f"upload given up: {reason}", now_ms)
+                return self._give_up(request, f"upload given up: {reason}", now_ms)
             case UploadFailed(reason):
-                return self._give_up(f"upload failed: {reason}", now_ms)
+                return self._give_up(request, f"upload failed: {reason}", now_ms)
             case UploadConflict(reason):
                 return self.stop(reason)
             case PageRead(item, items):
-                self._succeeded()
+                self._backoff.succeeded()
                 self._pages[item.name] = items
             case ObjectsDeleted(names):
-                self._succeeded()
+                self._backoff.succeeded()
                 self._deleted.update(names)
             case Swept():
-                self._succeeded()
+                self._backoff.succeeded()
                 self._sweep_at_ms = None
             case ReadFailed(reason):
                 return self._retry(request, f"reading: {reason}", now_ms)
             case DeleteFailed(reason) | SweepFailed(reason):
-                self._back_off(f"deleting: {reason}", now_ms)
+                self._backoff.failed(f"deleting: {reason}", now_ms)
             case LogRecovered():
-                self._succeeded()
+                self._backoff.succeeded()
                 self.recovering = False
                 return [Recovered()]
             case _:
@@ -392,7 +395,7 @@ class TieringLeader:
         if dropped is not None:
             self._sweep_at_ms = now_ms + self._limits.upload_timeout_ms
         self.manifest, self.etag, self.state = manifest, etag, State.SEEDED
-        self._succeeded()
+        self._backoff.succeeded()
         return [StartAt(manifest.start_offset), TieredTo(manifest.end_offset)]
 
     def _manifest_missing(self) -> list[Effect]:
@@ -408,12 +411,12 @@ class TieringLeader:
             self.topic, self.topic_id, self.partition, self.manifest.cleanup_policy, facts.log_start_offset
         )
         self.state = State.SEEDED
-        self._succeeded()
+        self._backoff.succeeded()
         return [StartAt(self.manifest.start_offset)]
 
     def _uploaded(self, item: SegmentItem) -> list[Effect]:
-        """U4: the item is cut at the tiered end; the object may begin earlier. C2: or it replaces what it overlaps."""
-        self._succeeded()
+        """U4: the item is cut at the tiered end; its object may begin earlier. C2, M2: or it replaces others."""
+        self._backoff.succeeded()
         if item.start < self.tiered_end:
             items, removed = replaced(self.manifest.items, item, self._pages)
             wall_ms = self._facts.wall_ms if self._facts is not None else 0
@@ -441,7 +444,7 @@ class TieringLeader:
         elif self._sweep_at_ms is None:
             self._sweep_at_ms = now_ms + self._limits.sweep_interval_ms
         self._claimed = True
-        self._succeeded()
+        self._backoff.succeeded()
         effects: list[Effect] = []
         if self.manifest.start_offset > before.start_offset:
             effects.append(StartAt(self.manifest.start_offset))
@@ -470,33 +473,27 @@ class TieringLeader:
         self._attempts = 0
         return name
 
-    def _succeeded(self) -> None:
-        self._failures, self._failure = 0, ""
-
-    def _back_off(self, reason: str, now_ms: int) -> None:
-        longest = min(self._limits.backoff_max_ms, self._limits.backoff_ms << min(self._failures, 20))
-        wait_ms = round(longest * self._randomness.uniform(0.5, 1.0))
-        self._failures += 1
-        self._wait_until_ms = now_ms + wait_ms
-        self._failure = f"{reason}; tried {self._failures} times, next in {wait_ms} ms"
-
     def _retry(self, request: Request | None, reason: str, now_ms: int) -> list[Effect]:
         self._again = request
-        self._back_off(reason, now_ms)
+        self._backoff.failed(reason, now_ms)
         return []
 
-    def _give_up(self, reason: str, now_ms: int) -> list[Effect]:
+    def _give_up(self, request: Request | None, reason: str, now_ms: int) -> list[Effect]:
         """U3: the name is never used again; what may still arrive under it is swept."""
+        if isinstance(request, MergeObjects):
+            self._merge_from_ms = now_ms + MERGE_RETRY_MS
         self._sweep_at_ms = now_ms + self._limits.upload_timeout_ms
-        self._back_off(reason, now_ms)
+        self._backoff.failed(reason, now_ms)
         return []
 
     def _depose(self, leader_epoch: int) -> list[Effect]:
         self.state = State.DEPOSED
-        self._failure = f"the manifest belongs to leader epoch {leader_epoch}, this leader has {self.leader_epoch}"
-        return [Halted(self._failure, is_fault=False)]
+        reason = f"the manifest belongs to leader epoch {leader_epoch}, this leader has {self.leader_epoch}"
+        self._backoff.ended(reason)
+        return [Halted(reason, is_fault=False)]
 
     def stop(self, reason: str) -> list[Effect]:
         """Something is wrong: do nothing more."""
-        self.state, self._failure = State.STOPPED, reason
+        self.state = State.STOPPED
+        self._backoff.ended(reason)
         return [Halted(reason, is_fault=True)]

@@ -18,6 +18,7 @@ from appliance.tiering.events import (
     DeleteObjects,
     Event,
     ManifestRead,
+    MergeObjects,
     ObjectsDeleted,
     PageRead,
     PageUploaded,
@@ -71,7 +72,7 @@ class StoreCalls:
         self._manifest_name = manifest_name(topic_id, partition)
 
     def perform(self, request: Request) -> Event | TierEnd:
-        """Do any request but the upload of a segment. RecoverLog gives what the log must agree with."""
+        """Do any request but an upload of data. RecoverLog gives what the log must agree with."""
         match request:
             case ReadManifest():
                 return self.read_manifest()
@@ -87,8 +88,8 @@ class StoreCalls:
                 return self.sweep(request)
             case RecoverLog(manifest):
                 return self.read_tier_end(manifest)
-            case UploadSegment():
-                return UploadFailed("a segment is uploaded by SegmentUpload")
+            case UploadSegment() | MergeObjects():
+                return UploadFailed("what has a body of its own is sent by SegmentUpload or ObjectMerge")
             case _:
                 assert_never(request)
 
@@ -149,6 +150,13 @@ class StoreCalls:
         except ObjectStoreError as error:
             return UploadFailed(str(error))
         return None
+
+    def read_object(self, name: str, position: int, length: int) -> bytes:
+        """Exactly `length` bytes of a listed object. Raises: ObjectStoreError, CorruptObject."""
+        stored = self._store.get(self._folder + name, start=position, length=length)
+        if len(stored.data) != length:
+            raise CorruptObject(f"{name}: {len(stored.data)} bytes at {position}, {length} were listed")
+        return stored.data
 
     def read_page(self, item: PageItem) -> Event:
         try:

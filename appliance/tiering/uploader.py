@@ -94,7 +94,7 @@ class ScanAhead(threading.Thread):
         # What cannot be scanned now is scanned, and told, when it goes up.
         with contextlib.suppress(OSError, CorruptObject, CorruptBatch), opened(segment.file) as descriptor:
             self._scan = scan_segment(
-                _reader_of(descriptor),
+                paced_reader(descriptor),
                 segment.file.size_bytes,
                 segment.start,
                 listed_from=segment.start,
@@ -176,7 +176,7 @@ class SegmentUpload:
             mine = NextSegment(source.file, name.start, source.open_transactions)
             scan = scanned.take(mine, self._listed_from)
         scan = scan or scan_segment(
-            _reader_of(descriptor),
+            paced_reader(descriptor),
             source.file.size_bytes,
             name.start,
             listed_from=self._listed_from,
@@ -222,7 +222,9 @@ class SegmentUpload:
         return scan, encode_tail(tail)
 
 
-def _reader_of(descriptor: int) -> Callable[[int, int], bytes]:
+def paced_reader(descriptor: int) -> Callable[[int, int], bytes]:
+    """Reads for a scan, with a little pause before each."""
+
     def read_at(position: int, length: int) -> bytes:
         time.sleep(SCAN_PAUSE_S)
         return read_exactly(descriptor, position, length)

@@ -68,8 +68,8 @@ class GoesBack(TieringLeader):
 class LooksAtNoEnd(TieringLeader):
     """What was compacted beyond the tier goes up all the same."""
 
-    def _upload(self, facts: LogFacts) -> list[Effect]:
-        return super()._upload(replace(facts, touched_to=-1))
+    def _upload(self, facts: LogFacts, now_ms: int) -> list[Effect]:
+        return super()._upload(replace(facts, touched_to=-1), now_ms)
 
 
 BROKEN = {

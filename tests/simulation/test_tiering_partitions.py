@@ -13,6 +13,7 @@ import pytest
 
 from appliance.tiering.directory import DirectoryStore
 from appliance.tiering.manager import TieringManager
+from appliance.tiering.names import parse_name
 from appliance.tiering.reader import TierReader
 from appliance.tiering.verify import verify_tier
 from tests.support.fault_store import FaultStore
@@ -24,6 +25,8 @@ from tests.support.tiering_kit import Hosted, ManualBackground, ManualClock, man
 PARTITIONS, BROKERS = 5, 2
 STEPS = 250
 SETTLE_MAX = 200
+SEGMENT_RECORDS_MAX = 12
+"""Larger objects are merged ones."""
 
 
 class Days:
@@ -36,9 +39,11 @@ class Days:
         self.store = FaultStore(DirectoryStore(path / "objects"), self._fate)
         self.managers = [self._manager() for _ in range(BROKERS)]
         self.partitions = [
-            Hosted(path, self.clock, partition=number, local_retention_bytes=1, **self._retention())
+            Hosted(path, self.clock, partition=number, local_retention_bytes=1, **(self._retention() if number else {}))
             for number in range(PARTITIONS)
         ]
+        self.merged: set[str] = set()
+        self.is_peace = False
         self.leaders = [self.chance.randrange(BROKERS) for _ in self.partitions]
         for hosted, broker in zip(self.partitions, self.leaders, strict=True):
             self.managers[broker].partition_leading(hosted)
@@ -57,15 +62,21 @@ class Days:
             tiering_retry_backoff_ms=100,
             tiering_retry_backoff_max_ms=1_000,
             log_retention_check_interval_ms=500,
+            tiering_merge_min_age_ms=0,
         )
 
     def _fate(self, operation: str, name: str) -> str | None:
+        known = parse_name(name.split("/", 3)[-1])
+        if operation == "create" and known is not None and known.end - known.start > SEGMENT_RECORDS_MAX:
+            self.merged.add(name)
+        if self.is_peace:
+            return None
         return self.chance.choice([None, None, None, None, "refuse", "lose"])
 
     def live(self) -> None:
         for _ in range(STEPS):
             self._step()
-        self.store.rule = lambda operation, name: None
+        self.is_peace = True
         for number in range(PARTITIONS):
             # The last leaders claim, and sweep what others have left.
             self._elect(number)
@@ -81,7 +92,7 @@ class Days:
         number = self.chance.randrange(PARTITIONS)
         kind = self.chance.random()
         if kind < 0.4:
-            self.partitions[number].append_segment(batches=self.chance.randint(1, 3))
+            self.partitions[number].append_segment(batches=self.chance.randint(1, 3), records=4)
         elif kind < 0.5:
             self._elect(number)
         elif kind < 0.53:
@@ -132,6 +143,7 @@ def test_what_one_partition_goes_through_leaves_nothing_in_another(seed: int, tm
     days.live()
     report = verify_tier(days.store.inner)
     assert report.problems == []
+    assert days.merged, "small objects became larger ones among all this"
     reader = TierReader(days.store.inner)
     for number, hosted in enumerate(days.partitions):
         manifest = reader.manifest(TOPIC_ID, number)

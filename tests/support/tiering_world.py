@@ -45,9 +45,9 @@ from appliance.tiering.events import (
     WriteConfirmed,
     WriteManifest,
     WriteRefused,
+    failure_of,
 )
 from appliance.tiering.limits import TieringLimits
-from appliance.tiering.manager import failure_of
 from appliance.tiering.manifest import Manifest, PageItem, SegmentItem, page_item
 from appliance.tiering.names import parse_name
 from appliance.tiering.policy import TieringLeader
@@ -67,6 +67,7 @@ LIMITS = TieringLimits(
     delete_delay_ms=0,
     sweep_interval_ms=600,
     retention_interval_ms=100,
+    merge_min_age_ms=-1,
 )
 
 
@@ -74,6 +75,8 @@ class World:
     """See the module's text. `run` lives through a bad day and the repair behind it."""
 
     cleanup_policy = "delete"
+    limits = LIMITS
+    append_chance = 0.5
     new_log: Callable[[], SimLog] = SimLog
     new_books = Books
 
@@ -234,7 +237,7 @@ class World:
             0,
             self.cleanup_policy,
             self.epoch,
-            LIMITS,
+            self.limits,
             SeededRandomness(self.random.randrange(1 << 30)),
             recovering=recovering,
         )
@@ -312,7 +315,7 @@ class World:
         machine = broker.machine
         if machine is None:
             return
-        if broker.serving and appends and self.random.random() < 0.5:
+        if broker.serving and appends and self.random.random() < self.append_chance:
             self._append(broker, self.random.randint(1, 4))
             if self.random.random() < 0.3:
                 broker.log.roll(self.now)
