@@ -72,7 +72,7 @@ def committed_values(servers: str) -> list[bytes]:
             for message in consumer.consume(500, 0.2):
                 assert message.error() is None, message.error()
                 values.append(message.value())
-            return end == 0 or consumer.position([place])[0].offset >= end
+            return end == 0 or int(consumer.position([place])[0].offset) >= end
 
         until(more, "all records")
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from appliance.base.randomness import SeededRandomness
+from appliance.tiering import policy
 from appliance.tiering.events import (
     LogFacts,
     ManifestRead,
@@ -185,6 +186,21 @@ def test_a_merge_comes_after_a_look_at_retention_and_takes_the_place_of_its_sour
     leader.handle(WriteConfirmed('"f"'), 1_600)
     assert leader.state is State.CLAIMED
     assert leader.tick(facts, 1_700) == [], "one object is all there is"
+
+
+def test_the_list_is_looked_through_once_for_each_look_at_retention(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def look(manifest: Manifest, *_: object) -> tuple[SegmentItem, ...]:
+        looks.append(manifest.version)
+        return ()
+
+    monkeypatch.setattr(policy, "next_merge", look)
+    facts = facts_of(80)
+    leader = leader_on(manifest_of(*items_of(8)), facts)
+    for now_ms in range(1_000, 5_000, 50):
+        assert leader.tick(facts, now_ms) == []
+    assert len(looks) == 4
 
 
 def test_uploads_go_first() -> None:

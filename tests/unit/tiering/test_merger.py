@@ -14,7 +14,7 @@ import pytest
 from appliance.records.control import ABORT, COMMIT
 from appliance.tiering import merger
 from appliance.tiering.events import MergeObjects, SegmentUploaded, UploadFailed, UploadUndecided
-from appliance.tiering.layout import SegmentTail
+from appliance.tiering.layout import SegmentTail, parse_tail
 from appliance.tiering.manifest import SegmentItem
 from appliance.tiering.merger import ObjectMerge
 from appliance.tiering.names import SEGMENT, ObjectName, partition_folder
@@ -26,6 +26,7 @@ from tests.support.tiered import records_of
 from tests.support.tiering_kit import Hosted
 from tests.support.tiering_manager import Kit, end_transaction, transactional
 
+CREATED_MS = 5
 LOOK_MS = 1_000
 """How often retention, and with it merging, looks at the list."""
 
@@ -245,7 +246,7 @@ def merge_of(kit: Kit, folder: Path) -> tuple[ObjectMerge, MergeObjects]:
     kit.settle()
     items = tuple(_item(kit, number) for number in range(8))
     request = MergeObjects(ObjectName(SEGMENT, 0, 96, 1, 77), items, 1_000)
-    return ObjectMerge(StoreCalls(kit.store, TOPIC_ID, 0), request, folder, 4_096, 5), request
+    return ObjectMerge(StoreCalls(kit.store, TOPIC_ID, 0), request, folder, 4_096, CREATED_MS), request
 
 
 def test_no_file_is_left_behind_and_the_same_bytes_are_sent_again(kit: Kit, tmp_path: Path) -> None:
@@ -258,13 +259,32 @@ def test_no_file_is_left_behind_and_the_same_bytes_are_sent_again(kit: Kit, tmp_
     first = merge.attempt(threading.Event())
     again = merge.attempt(threading.Event())
     assert isinstance(first, SegmentUploaded) and first == again
+    stored = kit.store.get(partition_folder(TOPIC_ID, 0) + first.item.name, start=-first.item.tail)
+    assert parse_tail(stored.data, stored.size).footer.created_ms == CREATED_MS
+
+
+def test_records_beyond_the_name_are_refused(kit: Kit, tmp_path: Path) -> None:
+    _, request = merge_of(kit, tmp_path)
+    shorter = replace(request, name=request.name._replace(end=95))
+    failed = ObjectMerge(StoreCalls(kit.store, TOPIC_ID, 0), shorter, tmp_path, 4_096, 5).attempt(threading.Event())
+    assert isinstance(failed, UploadFailed) and "above 95" in failed.reason
 
 
 def test_a_merge_stops_when_it_is_cancelled(kit: Kit, tmp_path: Path) -> None:
     merge, _ = merge_of(kit, tmp_path)
     cancelled = threading.Event()
     cancelled.set()
+    asked = kit.store.calls["get"]
     assert isinstance(merge.attempt(cancelled), UploadUndecided)
+    assert kit.store.calls["get"] == asked, "nothing more is fetched"
+
+
+def test_a_source_that_is_not_to_be_had_now_decides_nothing(kit: Kit, tmp_path: Path) -> None:
+    merge, _ = merge_of(kit, tmp_path)
+    kit.store.rule = lambda operation, name: "refuse" if operation == "get" else None
+    assert isinstance(merge.attempt(threading.Event()), UploadUndecided)
+    kit.store.rule = lambda operation, name: None
+    assert isinstance(merge.attempt(threading.Event()), SegmentUploaded)
 
 
 def test_a_merge_does_not_fill_the_disk(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
