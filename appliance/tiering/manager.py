@@ -405,6 +405,8 @@ class TieringManager:
         except InvariantBroken as error:
             self._halt(led, str(error))
             return
+        finally:
+            led.let_go()
         if led.machine.is_idle:
             self._drive(led)
 
@@ -458,6 +460,12 @@ class _Led:
     def may_act(self) -> bool:
         """Whether the leadership that the machine was made for still stands."""
         return self.hosted.leader_epoch == self.machine.leader_epoch
+
+    def let_go(self) -> None:
+        """What a merge has gathered takes room on the disk: it ends when nobody sends it again."""
+        sent = self.upload
+        if sent is not None and isinstance(sent[1], ObjectMerge) and self.machine.retried is not sent[0]:
+            self.upload = None
 
     def end(self) -> None:
         self.ended = True

@@ -152,6 +152,11 @@ class TieringLeader:
         return self._open is None
 
     @property
+    def retried(self) -> Request | None:
+        """What failed and is asked for again, unchanged."""
+        return self._again
+
+    @property
     def is_seeded(self) -> bool:
         return self.state in (State.SEEDED, State.CLAIMED, State.UNDECIDED)
 
@@ -165,7 +170,9 @@ class TieringLeader:
         if self._next_retention_ms < 0:
             # As with Kafka's timer: records that come with old times are there for a while before they expire.
             self._next_retention_ms = now_ms + self._limits.retention_interval_ms
-        effects: list[Effect] = [RollSegment()] if self._roll_is_due(facts) else []
+        tiered_end = self.tiered_end if self.is_seeded else facts.local_log_start_offset
+        is_due = not self.recovering and roll_is_due(facts, tiered_end)
+        effects: list[Effect] = [RollSegment()] if is_due else []
         if self._open is not None or now_ms < self._backoff.until_ms:
             return effects
         if self._again is not None:
@@ -192,10 +199,6 @@ class TieringLeader:
         if waiting:
             until_ms = min(until_ms, now_ms + min(waiting) + self._limits.delete_delay_ms - facts.wall_ms)
         return until_ms
-
-    def _roll_is_due(self, facts: LogFacts) -> bool:
-        tiered_end = self.tiered_end if self.is_seeded else facts.local_log_start_offset
-        return not self.recovering and roll_is_due(facts, tiered_end)
 
     def _recover(self, facts: LogFacts) -> list[Effect]:
         """R1: read and claim; then R2 and R3 are the log's."""

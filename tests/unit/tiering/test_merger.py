@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections.abc import Callable
@@ -234,6 +235,30 @@ def test_a_store_that_answers_now_and_then_is_asked_again(kit: Kit) -> None:
     settle(kit)
     assert bounds(kit) == [(0, 96)]
     assert problems(kit) == []
+
+
+def test_a_merge_that_is_given_up_leaves_no_room_taken_on_the_disk(kit: Kit) -> None:
+    hosted = kit.hosted()
+    for _ in range(8):
+        hosted.append_segment()
+    kit.settle()
+    kit.store.rule = lambda operation, name: "refuse" if operation == "create" else None
+    held = 0
+    while "given up" not in kit.status.reason:
+        held = max(held, len(files_without_names(kit.path)))
+        kit.settle(LOOK_MS)
+    assert held == 1, "the same bytes are sent again and again"
+    assert files_without_names(kit.path) == []
+    assert len(bounds(kit)) == 8
+
+
+def files_without_names(folder: Path) -> list[str]:
+    """Files of this process that lie in a folder and will end when they are closed."""
+    links = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            links.append(str(descriptor.readlink()))
+    return [link for link in links if link.startswith(str(folder)) and link.endswith("(deleted)")]
 
 
 # ------------------------------------------------------------------------------------------------------- one attempt
