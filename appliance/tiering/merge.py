@@ -17,6 +17,8 @@ from appliance.tiering.names import ObjectName, parse_name
 
 LARGEST_SHARE = 4
 """The largest object of a run holds at most this part of its bytes: a quarter."""
+RETRY_MS = 3_600_000
+"""After a merge that could not be done none is tried for so long: uploads go first."""
 SPAN_MAX = (1 << 31) - 1
 """An object's indexes count offsets from its start in 32 bits."""
 

@@ -73,15 +73,13 @@ from appliance.tiering.manifest import (
     folded,
     next_version,
 )
-from appliance.tiering.merge import next_merge, object_of
+from appliance.tiering.merge import RETRY_MS, next_merge, object_of
 from appliance.tiering.names import PAGE, SEGMENT, ObjectName
 from appliance.tiering.quiet import NEVER_MS
 from appliance.tiering.retention import REMOVED_MAX, expire
 
 UPLOAD_ATTEMPTS_MAX = 5
 """So often the same bytes are sent under the same name; then the name is given up (U3)."""
-MERGE_RETRY_MS = 3_600_000
-"""After a merge that could not be done none is tried for so long: uploads go first."""
 
 
 class State(Enum):
@@ -484,7 +482,7 @@ class TieringLeader:
     def _give_up(self, request: Request | None, reason: str, now_ms: int) -> list[Effect]:
         """U3: the name is never used again; what may still arrive under it is swept."""
         if isinstance(request, MergeObjects):
-            self._merge_from_ms = now_ms + MERGE_RETRY_MS
+            self._merge_from_ms = now_ms + RETRY_MS
         self._sweep_at_ms = now_ms + self._limits.upload_timeout_ms
         self._backoff.failed(reason, now_ms)
         return []

@@ -27,9 +27,9 @@ from appliance.tiering.events import (
 )
 from appliance.tiering.limits import TieringLimits
 from appliance.tiering.manifest import Garbage, HoleItem, Item, Manifest, PageItem, SegmentItem
-from appliance.tiering.merge import SPAN_MAX, next_merge
+from appliance.tiering.merge import RETRY_MS, SPAN_MAX, next_merge
 from appliance.tiering.names import ObjectName
-from appliance.tiering.policy import MERGE_RETRY_MS, UPLOAD_ATTEMPTS_MAX, State, TieringLeader
+from appliance.tiering.policy import UPLOAD_ATTEMPTS_MAX, State, TieringLeader
 from tests.support.tier_objects import TOPIC, TOPIC_ID
 from tests.support.tiering_facts import closed, log_facts
 
@@ -240,7 +240,7 @@ def test_a_merge_that_fails_is_not_tried_for_an_hour_and_holds_nothing_up() -> N
     (write,) = leader.handle(SegmentUploaded(item_of(80, 95)._replace(name=str(upload.name))), 2_000)
     assert isinstance(write, WriteManifest)
     leader.handle(WriteConfirmed('"f"'), 2_000)
-    again = 1_000 + MERGE_RETRY_MS
+    again = 1_000 + RETRY_MS
     for now_ms in range(3_000, again, 60_000):
         assert not any(isinstance(effect, MergeObjects) for effect in settle(leader, more, now_ms))
     assert any(isinstance(effect, MergeObjects) for effect in leader.tick(more, again + 2_000))
