@@ -103,6 +103,22 @@ def test_each_byte_is_written_again_a_few_times_however_many_objects_come() -> N
     assert len(items) < 60
 
 
+def test_a_month_of_an_object_an_hour_is_read_from_a_dozen() -> None:
+    items: list[SegmentItem] = []
+    gets = puts = 0
+    for hour in range(30 * 24):
+        items.append(item_of(hour, hour + 1, 100_000, max_timestamp=hour * HOUR_MS))
+        puts += 2
+        facts = facts_of(wall_ms=hour * HOUR_MS, segment_bytes=1 << 30)
+        while run := next_merge(manifest_of(*items), facts, LIMITS):
+            place = items.index(run[0])
+            size = sum(item.size for item in run)
+            newest = run[-1].max_timestamp
+            items[place : place + len(run)] = [item_of(run[0].start, run[-1].end, size, max_timestamp=newest)]
+            gets, puts = gets + len(run), puts + 2
+    assert (len(items), round(gets / 30), round(puts / 30)) == (13, 27, 54)
+
+
 def test_the_young_are_left_alone() -> None:
     young = items_of(8, max_timestamp=NOW_MS - 6 * HOUR_MS + 1)
     assert run_of(*young) == []

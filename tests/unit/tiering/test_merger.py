@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,17 @@ def test_sources_are_kept_for_running_readers_and_then_go(kit: Kit) -> None:
     folder = partition_folder(TOPIC_ID, 0) + "seg/"
     assert [info.name for info in kit.store.list(folder)] == [partition_folder(TOPIC_ID, 0) + _item(kit, 0).name]
     assert values(kit) == expected and problems(kit) == []
+
+
+def test_a_merge_costs_one_request_for_each_source_one_for_the_object_and_one_for_the_list(kit: Kit) -> None:
+    hosted = kit.hosted()
+    for _ in range(10):
+        hosted.append_segment()
+    kit.settle()
+    before = Counter(kit.store.calls)
+    settle(kit)
+    assert bounds(kit) == [(0, 120)]
+    assert kit.store.calls - before == Counter(get=10, create=1, swap=1)
 
 
 def test_a_range_that_is_being_read_goes_on_when_its_objects_are_gone(kit: Kit) -> None:
