@@ -95,7 +95,7 @@ _TIERING = (
         "object.store.url",
         STRING,
         None,
-        "The object store of metadata and tier: file://… or s3://bucket/prefix. Given by `--object-store`.",
+        "The object store of metadata and tier: file://…, s3://bucket/prefix, gs://…, abfs://…; `--object-store`.",
         None,
     ),
     _own("tiering.max.lag.ms", LONG, HOUR_MS, "Default of a topic's `tiering.max.lag.ms`.", dynamic=True),

@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 
-TALKATIVE = ("boto3", "botocore", "s3transfer", "urllib3", "fsspec", "s3fs")
+TALKATIVE = ("boto3", "botocore", "s3transfer", "urllib3", "fsspec", "s3fs", "adlfs", "azure", "google")
 """Libraries that tell at INFO what is of no interest unless one looks for it."""
 
 

@@ -24,6 +24,7 @@ from appliance.broker_actors.plan_listeners import (
 from appliance.broker_actors.ports import free_port, listen_problem, require_port
 from appliance.broker_actors.runtime import ProcessSpec
 from appliance.security.listeners import Listeners
+from appliance.tiering.stores import check_url
 
 STANDBY_SINCE_BROKERS = 3
 
@@ -100,10 +101,9 @@ class ApplianceSettings:
         object_store = self.object_store or str(data_dir / "object-store")
         if "://" not in object_store:
             object_store = Path(object_store).expanduser().absolute().as_uri()
-        elif not object_store.startswith(("s3://", "file://")):
-            raise UserError(f"--object-store {object_store}: give a path, file:///path or s3://bucket/prefix")
-        if self.ray_address and not object_store.startswith("s3://"):
-            raise UserError("--ray-address needs --object-store s3://…: a folder is for one machine")
+        check_url(object_store)
+        if self.ray_address and object_store.startswith("file://"):
+            raise UserError("--ray-address needs --object-store s3://… or the like: a folder is for one machine")
         log_dirs = tuple(dict.fromkeys(folder.expanduser().absolute() for folder in self.log_dirs))
         return replace(self, data_dir=data_dir, log_dirs=log_dirs, object_store=object_store)
 

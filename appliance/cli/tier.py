@@ -23,7 +23,7 @@ app = typer.Typer(help="Look into the object store.", no_args_is_help=True, rich
 
 app.command()(restore)
 
-Store = Annotated[str, typer.Argument(help="A folder, file://… or s3://bucket/prefix.")]
+Store = Annotated[str, typer.Argument(help="A folder, s3://bucket/prefix, gs://…, abfs://… or another URL of fsspec.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; may be repeated.")]
 
 

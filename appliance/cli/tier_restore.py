@@ -52,7 +52,9 @@ class _Row:
 
 
 def restore(
-    object_store: Annotated[str, typer.Argument(help="A folder, file://… or s3://bucket/prefix.")],
+    object_store: Annotated[
+        str, typer.Argument(help="A folder, s3://bucket/prefix, gs://…, abfs://… or another URL of fsspec.")
+    ],
     topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; may be repeated.")] = None,
     empty: Annotated[
         bool, typer.Option("--empty", help="Also what the object store does not hold: it begins anew, empty.")

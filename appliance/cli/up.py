@@ -52,7 +52,10 @@ def up(
     ] = None,
     object_store: Annotated[
         str | None,
-        typer.Option(help="A folder, file://… or s3://bucket/prefix [default: object-store in the data folder]."),
+        typer.Option(
+            help="A folder, s3://bucket/prefix (needs appliance[s3]), gs://… (appliance[gcs]), abfs://… "
+            "(appliance[azure]) or another URL of fsspec [default: object-store in the data folder]."
+        ),
     ] = None,
     runtime: Annotated[str | None, typer.Option(help="What starts the processes: ray or local [default: ray].")] = None,
     ray_address: Annotated[str | None, typer.Option(help="An existing Ray cluster to place the brokers on.")] = None,

@@ -26,6 +26,7 @@ from appliance.base.object_store import (
     ObjectExists,
     ObjectInfo,
     ObjectNotFound,
+    ObjectStoreError,
     RangeNotSatisfiable,
     StoredObject,
     StoreRefused,
@@ -33,17 +34,18 @@ from appliance.base.object_store import (
     StoreUndecided,
 )
 from appliance.tiering.body import Body, BytesBody
+from appliance.tiering.fsspec_kinds import create_options, is_refusal, open_files
 
-PREFIX = "fsspec+"
-"""Before a scheme that otherwise means a store of our own: `fsspec+s3://...`."""
 VERSIONS_KEPT = 32
 SWAPS = ".swaps/"
 WRITER_BYTES = 16
 HEAD_BYTES = 2 * WRITER_BYTES
 FIRST_WRITER = bytes(WRITER_BYTES)
 """Of version 0, which names nobody."""
-ETAG_FIELDS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "created")
-"""Where the file systems tell one body from another; the first that there is."""
+ETAG_FIELDS = ("ETag", "generation", "etag", "mtime", "LastModified", "created")
+"""Where the file systems tell one body from another; the first that there is (Google's ETag has its metadata in it)."""
+MESSAGE_LENGTH = 300
+"""What some libraries have to say about credentials fills a screen."""
 WRITTEN_ONCE = ("/seg/", "/page/")
 """Names with these are never swapped, so nobody looks for their versions."""
 
@@ -55,15 +57,6 @@ class _Version(NamedTuple):
     etag: str
 
 
-def is_known(scheme: str) -> bool:
-    """Whether there is a file system of this name. Raises: StoreRefused: fsspec is not installed."""
-    try:
-        import fsspec
-    except ImportError as error:
-        raise StoreRefused(f"{scheme}:// needs fsspec: {error}") from error
-    return scheme.removeprefix(PREFIX) in fsspec.available_protocols()
-
-
 class FsspecStore:
     """Objects below a folder of an fsspec file system. Any thread may call any method."""
 
@@ -71,17 +64,13 @@ class FsspecStore:
         """`options` go to the file system. No request is sent, but for file systems that connect when they are made.
 
         Raises:
-            StoreRefused: fsspec or what it needs for this scheme is not installed.
+            StoreRefused: what it needs for this scheme is not installed or not configured.
             StoreUnavailable: no connection.
         """
         self._url = url.rstrip("/")
         try:
-            import fsspec
-
-            inner = url.removeprefix(PREFIX)
-            # What another process has written a moment ago must be seen.
-            self._files, root = fsspec.core.url_to_fs(inner, use_listings_cache=False, **(options or {}))
-        except (ImportError, ValueError) as error:
+            self._files, root = open_files(url, options or {})
+        except (ImportError, ValueError, TypeError) as error:
             raise StoreRefused(f"{url}: {error}") from error
         except (OSError, EOFError) as error:
             raise StoreUnavailable(f"no connection: {error}") from error
@@ -110,8 +99,10 @@ class FsspecStore:
         return StoredObject(data, version.etag, size)
 
     def get_if_changed(self, name: str, etag: str) -> StoredObject | None:
-        found = self.get(name)
-        return None if found.etag == etag else found
+        with _answers(name, StoreUnavailable):
+            if self._newest(name).etag == etag:
+                return None
+        return self.get(name)
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
         with _answers(prefix, StoreUnavailable):
@@ -131,6 +122,8 @@ class FsspecStore:
         try:
             found = self._files.find(self._root + folder, detail=True)
         except FileNotFoundError:
+            return {}
+        if not isinstance(found, dict):  # adlfs, of a file: there is nothing below
             return {}
         strip = len(self._root.lstrip("/"))
         return {path.lstrip("/")[strip:]: int(row["size"]) for path, row in found.items()}
@@ -177,10 +170,26 @@ class FsspecStore:
             raise OSError(errno.EIO, f"{name}: its bytes are not those that were scanned")
         with _answers(name, StoreUndecided):
             try:
-                self._files.pipe_file(self._path(name, 0), data, mode="create")
+                self._create_file(self._path(name, 0), data)
             except FileExistsError as error:
                 raise ObjectExists(f"{name}: exists already") from error
-            return self._version(name, 0).etag
+            except FileNotFoundError as error:
+                raise StoreRefused(f"{name}: there is no place for it: {error}") from error
+            return self._made(name, 0, len(data)).etag
+
+    def _create_file(self, path: str, data: bytes) -> None:
+        """Raises: FileExistsError."""
+        self._files.pipe_file(path, data, mode="create", **create_options(self._files, data))
+
+    def _made(self, name: str, number: int, size: int) -> _Version:
+        """The version that was just created, which must be as long as what was sent."""
+        try:
+            version = self._version(name, number)
+        except FileNotFoundError as error:
+            raise StoreUndecided(f"{name}: what was just created is gone already") from error
+        if version.size != size:
+            raise StoreUndecided(f"{name}: {size} bytes were sent, and {version.size} are there")
+        return version
 
     def swap(self, name: str, data: bytes, etag: str) -> str:
         changed = ETagMismatch(f"{name}: has another body than the one to be replaced")
@@ -191,16 +200,17 @@ class FsspecStore:
             writer_before = self._writer(name, before.number)
             number, writer = before.number + 1, os.urandom(WRITER_BYTES)
             path = self._path(name, number)
+            versioned = writer + writer_before + data
             try:
-                self._files.pipe_file(path, writer + writer_before + data, mode="create")
+                self._create_file(path, versioned)
             except FileExistsError as error:
                 # The file system may have sent it twice, and met its own.
                 if self._writer(name, number) != writer:
                     raise changed from error
             self._check(name, number, writer, before.path, changed)
-            made = self._version(name, number).etag
-        with contextlib.suppress(OSError):
-            if number > VERSIONS_KEPT:
+            made = self._made(name, number, len(versioned)).etag
+        if number > VERSIONS_KEPT:
+            with contextlib.suppress(ObjectStoreError), _answers(name, StoreUndecided):
                 self._files.rm_file(self._path(name, number - VERSIONS_KEPT))
         return made
 
@@ -240,12 +250,15 @@ class FsspecStore:
 
 @contextlib.contextmanager
 def _answers(name: str, without_answer: type[StoreUnavailable]) -> Iterator[None]:
-    """Turn what file systems raise into the words of the seam."""
+    """Turn what file systems raise into the words of the seam. Their libraries have errors of many kinds."""
     try:
         yield
+    except ObjectStoreError:
+        raise
     except FileNotFoundError as error:
         raise ObjectNotFound(f"{name}: does not exist") from error
-    except (PermissionError, NotImplementedError) as error:
-        raise StoreRefused(f"{name}: {error}") from error
-    except (OSError, TimeoutError) as error:
-        raise without_answer(f"{name}: {error}") from error
+    except Exception as error:
+        said = f"{name}: {' '.join(str(error).split())[:MESSAGE_LENGTH] or type(error).__name__}"
+        if is_refusal(error):
+            raise StoreRefused(said) from error
+        raise without_answer(said) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -28,12 +29,14 @@ NO_STORES = ("", "s3", "file", "http", "https", "memory")
 """Schemes that fsspec knows and that cannot be written to, live in one process, or have a store of their own."""
 PROBE_ATTEMPTS = 5
 PROBE_PAUSE_S = 0.5
+PROBE_PATIENCE_S = 10
+"""A library that repeats its requests by itself has had its time."""
 NOT_REACHABLE = 4
 """The exit code of a process whose object store cannot be used."""
 
 
 def open_store(url: str, config: BrokerConfig | None = None) -> BodyStore:
-    """The object store at `url`: a plain path, `file:///path`, `s3://bucket/prefix`, or what else fsspec opens.
+    """The object store at `url`: a path, `file:///path`, `s3://bucket/prefix`, or what fsspec opens (`gs://`, `abfs://`).
 
     Sends no request; processes that write go through `probe_store` once. S3's endpoint and credentials come from the
     usual AWS settings, how the bucket encrypts what is written from `config`; without one its own defaults hold.
@@ -53,13 +56,37 @@ def open_store(url: str, config: BrokerConfig | None = None) -> BodyStore:
         if "://" not in url and url:
             return DirectoryStore(Path(url))
         if parts.scheme not in NO_STORES and parts.netloc:
-            from appliance.tiering.fsspec_store import FsspecStore, is_known
+            from appliance.tiering.fsspec_kinds import is_known
+            from appliance.tiering.fsspec_store import FsspecStore
 
             if is_known(parts.scheme):
                 return FsspecStore(url)
     except ObjectStoreError as error:
         raise UserError(f"object store {url}: {error}", NOT_REACHABLE) from error
-    raise UserError(f"object store {url!r}: give a path, file:///path, s3://bucket/prefix or a URL of fsspec")
+    raise _unknown(url)
+
+
+def check_url(url: str) -> None:
+    """Whether `open_store` can open it, as far as can be told without opening it. Raises: UserError."""
+    parts = urlsplit(url)
+    if "://" not in url or (parts.scheme == "file" and parts.netloc in ("", "localhost")):
+        return
+    if not parts.netloc or (parts.scheme in NO_STORES and parts.scheme != "s3"):
+        raise _unknown(url)
+    from appliance.tiering.fsspec_kinds import is_known
+
+    try:
+        if parts.scheme == "s3" and find_spec("boto3") is None:
+            raise StoreRefused("s3:// needs boto3: install appliance[s3]")
+        if parts.scheme != "s3" and not is_known(parts.scheme):
+            raise _unknown(url)
+    except StoreRefused as error:
+        raise UserError(f"object store {url}: {error}", NOT_REACHABLE) from error
+
+
+def _unknown(url: str) -> UserError:
+    kinds = "file:///path, s3://bucket/prefix, gs://bucket/prefix, abfs://container/prefix or another URL of fsspec"
+    return UserError(f"object store {url!r}: give a path, {kinds}")
 
 
 def encryption_of(config: BrokerConfig) -> dict[str, str]:
@@ -81,12 +108,13 @@ def probe_store(store: ObjectStore, randomness: Randomness | None = None) -> Non
         UserError(exit_code=4): the store is not reachable, says no, or ignores a condition; one line, with its URL.
     """
     chance = randomness or SystemRandomness()
+    give_up_at = time.monotonic() + PROBE_PATIENCE_S
     for attempt in range(1, PROBE_ATTEMPTS + 1):
         try:
             _probe(store, f"probe/{chance.random_bytes(12).hex()}")
             return
         except StoreUnavailable as error:
-            if attempt == PROBE_ATTEMPTS:
+            if attempt == PROBE_ATTEMPTS or time.monotonic() >= give_up_at:
                 raise UserError(f"object store {store.url} is not reachable: {_line(error)}", NOT_REACHABLE) from error
             time.sleep(PROBE_PAUSE_S)
         except StoreRefused as error:

@@ -23,7 +23,7 @@ from tests.support.replicated import ReplicatedCluster, until
 
 TOPIC = "orders"
 PARTITIONS = 2
-BAD_S = 24.0
+BAD_S, BAD_MAX_S = 24.0, 120.0
 SETTLE_S = 90.0
 VALUE_BYTES = 8_000
 LOCAL_BYTES_MAX = 3 << 20
@@ -120,7 +120,7 @@ def local_bytes(cluster: ReplicatedCluster) -> dict[str, int]:
     }
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 def test_after_bad_days_the_tier_is_whole_each_record_is_read_once_and_the_disks_have_shrunk(
     tmp_path: Path, moto: MotoServer, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,9 +143,14 @@ def test_after_bad_days_the_tier_is_whole_each_record_is_read_once_and_the_disks
         cluster.create(TOPIC, PARTITIONS, **CONFIGS)
         load = Load(cluster.bootstrap_servers)
         proxy.rule = bad_day
-        end = time.monotonic() + BAD_S
-        kills = 0
-        while time.monotonic() < end:
+        begun, kills = time.monotonic(), 0
+
+        def have_been_bad_enough() -> bool:
+            """On a busy machine a kill and what follows takes longer than the days are meant to last."""
+            return time.monotonic() > begun + BAD_S and kills >= 2 and all(fates[fate] for fate in FATES)
+
+        while not have_been_bad_enough():
+            assert time.monotonic() < begun + BAD_MAX_S, (kills, fates)
             victim = cluster.leader(TOPIC, kills % PARTITIONS)
             cluster.kill(victim)
             kills += 1
@@ -154,7 +159,6 @@ def test_after_bad_days_the_tier_is_whole_each_record_is_read_once_and_the_disks
             cluster.wait_for_isr(TOPIC, 1, 2, 3)
         proxy.rule = lambda method, path: None
         load.stop()
-        assert kills >= 2 and all(fates[fate] for fate in FATES), (kills, fates)
 
         report = TierReport()
 

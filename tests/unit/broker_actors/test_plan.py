@@ -40,7 +40,9 @@ def plan_of(settings: ApplianceSettings, state: ApplianceState | None = None) ->
         ({"port": 65_535, "brokers": 2}, "leaves no ports"),
         ({"runtime": "local", "ray_address": "auto"}, "--ray-address"),
         ({"ray_address": "auto"}, "S3|s3"),
-        ({"object_store": "gs://bucket"}, "s3://bucket"),
+        ({"object_store": "nosuch://bucket"}, "gs://bucket"),
+        ({"object_store": "http://bucket"}, "s3://bucket"),
+        ({"object_store": "gs://"}, "gs://bucket"),
         ({"http_port": 9093, "brokers": 2}, "--http-port 9093"),
         ({"connect_port": 8082}, "both 8082"),
         ({"properties": {"num.partition": "1"}}, r"num\.partitions"),
@@ -67,7 +69,8 @@ def test_the_object_store_is_a_url_and_lies_in_the_data_folder_by_default(tmp_pa
     assert ApplianceSettings(data_dir=tmp_path).checked().object_store == (tmp_path / "object-store").as_uri()
     settings = ApplianceSettings(data_dir=tmp_path, object_store=str(tmp_path / "a b")).checked()
     assert settings.object_store == (tmp_path / "a b").as_uri()
-    assert ApplianceSettings(data_dir=tmp_path, object_store="s3://b/p").checked().object_store == "s3://b/p"
+    for url in ("s3://b/p", "gs://b/p", "abfs://c@account.dfs.core.windows.net/p", "fsspec+s3://b/p"):
+        assert ApplianceSettings(data_dir=tmp_path, object_store=url).checked().object_store == url
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from appliance.base.config import BrokerConfig
 from appliance.base.errors import UserError
-from appliance.base.object_store import ETagMismatch, ObjectNotFound, StoreUndecided
+from appliance.base.object_store import ETagMismatch, ObjectNotFound, StoreRefused, StoreUnavailable, StoreUndecided
 from appliance.tiering.fetcher import RemoteLogReader
-from appliance.tiering.fsspec_store import PREFIX, VERSIONS_KEPT, FsspecStore
+from appliance.tiering.fsspec_kinds import PREFIX, create_options
+from appliance.tiering.fsspec_store import VERSIONS_KEPT, FsspecStore
 from appliance.tiering.stores import open_store, probe_store
 from appliance.tiering.verify import verify_tier
 from tests.support.tier_objects import TOPIC_ID
@@ -155,9 +157,111 @@ def test_a_tier_lies_in_it(url: str, tmp_path: Path) -> None:
     reader.close()
 
 
-def test_urls_of_fsspec_open_a_store_or_say_what_is_missing(url: str) -> None:
+def test_urls_of_fsspec_open_a_store_or_say_what_is_missing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     probe_store(open_store(url))
-    with pytest.raises(UserError, match="gcsfs"):
-        open_store("gs://bucket/prefix")
     with pytest.raises(UserError, match="nosuch"):
         open_store("nosuch://bucket/prefix")
+
+    def not_there(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("appliance.tiering.fsspec_kinds.version", not_there)
+    for scheme, library, extra in [("gs", "gcsfs", "gcs"), ("abfs", "adlfs", "azure"), ("az", "adlfs", "azure")]:
+        with pytest.raises(UserError) as raised:
+            open_store(f"{scheme}://bucket/prefix")
+        assert str(raised.value).endswith(f": {scheme}:// needs {library}: install appliance[{extra}]")
+    monkeypatch.setattr("appliance.tiering.fsspec_kinds.version", lambda name: "2024.6.1")
+    with pytest.raises(UserError, match=r"needs gcsfs of 2026 or later, there is 2024.6.1: install appliance\[gcs\]"):
+        open_store("gs://bucket/prefix")
+
+
+class _Answer(Exception):
+    """As the libraries have them: with a status under one name or another."""
+
+    def __init__(self, said: str, **fields: object) -> None:
+        super().__init__(said)
+        self.__dict__.update(fields)
+
+
+class DefaultCredentialsError(Exception):
+    """Has the name of Google's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (_Answer("who are you?", status_code=401), StoreRefused),
+        (_Answer("no", code="403"), StoreRefused),
+        (_Answer("no such container", status_code=404), StoreRefused),
+        (_Answer("slow down", code=429), StoreUnavailable),
+        (_Answer("busy", status=503), StoreUnavailable),
+        (_Answer("", code=None), StoreUnavailable),
+        (OSError("Forbidden: b/bucket/o"), StoreRefused),
+        (ValueError("Bad Request: the key is invalid"), StoreRefused),
+        (OSError("connection reset"), StoreUnavailable),
+        (PermissionError("no"), StoreRefused),
+        (DefaultCredentialsError("log in"), StoreRefused),
+        (FileNotFoundError("name"), ObjectNotFound),
+    ],
+    ids=repr,
+)
+def test_whatever_a_library_raises_is_one_of_the_answers_of_a_store(
+    url: str, error: Exception, answer: type[Exception]
+) -> None:
+    store = FsspecStore(url)
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            raise error
+
+    store._files = Failing()
+    with pytest.raises(answer) as raised:
+        store.get("name")
+    assert raised.type is answer
+    assert str(raised.value) != "name: "
+
+
+def test_a_body_that_is_not_whole_is_undecided(url: str) -> None:
+    store = FsspecStore(url)
+    etag = store.create("name", b"whole")
+
+    class Cutting(Files):
+        def pipe_file(self, path: str, data: bytes, mode: str) -> None:
+            super().pipe_file(path, data[:-1], mode)
+
+    store._files = Cutting(store._files)
+    with pytest.raises(StoreUndecided, match="5 bytes were sent, and 4 are there"):
+        store.create("other", b"whole")
+    with pytest.raises(StoreUndecided):
+        store.swap("name", b"more", etag)
+
+
+def test_a_folder_that_is_a_file_has_nothing_below_it(url: str) -> None:
+    """adlfs answers a list of names there, whatever it is asked for."""
+    store = FsspecStore(url)
+    store.create("name", b"one")
+
+    class Listing(Files):
+        def find(self, path: str, detail: bool = False) -> Any:
+            return [path] if path.endswith("name") else self._inner.find(path, detail=detail)
+
+    store._files = Listing(store._files)
+    assert list(store.list("name/")) == []
+    assert [row.name for row in store.list("name")] == ["name"]
+
+
+def test_what_google_and_azure_must_be_told() -> None:
+    class Google:
+        protocol = ("gs", "gcs")
+
+    class Azure:
+        protocol = ("abfs", "az", "abfss")
+
+    class Memory:
+        protocol = "memory"
+
+    body = b"a line --==0== inside"
+    assert create_options(Google(), body) == {"chunksize": len(body)}
+    assert create_options(Google(), b"none") == {}
+    assert create_options(Azure(), body) == {"retry_total": 0}
+    assert create_options(Memory(), body) == {}
