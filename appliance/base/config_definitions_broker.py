@@ -464,6 +464,28 @@ _STORAGE = (
         low=1,
         dynamic=True,
     ),
+    row(
+        "remote.log.manager.fetch.max.bytes.per.second",
+        LONG,
+        MAX_LONG,
+        "How many bytes a second consumers read from the object store through a broker before it begins no more reads.",
+        low=1,
+        dynamic=True,
+    ),
+    row(
+        "remote.log.manager.fetch.quota.window.num",
+        INT,
+        11,
+        "Over how many windows that rate is measured.",
+        low=1,
+    ),
+    row(
+        "remote.log.manager.fetch.quota.window.size.seconds",
+        INT,
+        1,
+        "How long such a window is.",
+        low=1,
+    ),
     row("remote.log.reader.threads", INT, 10, "Threads that read from the object store.", low=1),
     row("remote.log.reader.max.pending.tasks", INT, 100, "How many reads may wait for these threads.", low=1),
 )

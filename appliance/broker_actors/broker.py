@@ -261,6 +261,7 @@ class Broker:
     def _tick_tiering(self) -> None:
         self.background.schedule(self.config.get("tiering.task.interval.ms"), self._tick_tiering)
         self.tiering.limit_rate(self.config.get("remote.log.manager.copy.max.bytes.per.second"))
+        self.remote.limit_rate(self.config.get("remote.log.manager.fetch.max.bytes.per.second"))
         self.tiering.tick()
 
     def _begin_tick(self) -> None:

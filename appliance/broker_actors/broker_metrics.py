@@ -84,6 +84,7 @@ def numbers_of(broker: Broker) -> BrokerNumbers:
         helper_jobs=broker.background.unfinished,
         uploads=broker.tiering.uploads_under_way,
         tiering_waiting_bytes=sum(row.waiting_bytes for row in broker.tiering.status()),
+        remote_fetch_waits_ms=broker.remote.waits_ms(),
         has_lease=broker.partitions.serving,
         cleaner=_cleaner_numbers(broker),
         replication=_replication_numbers(broker),

@@ -114,6 +114,8 @@ class BrokerNumbers:
     helper_jobs: int = 0
     uploads: int = 0
     tiering_waiting_bytes: int = 0
+    remote_fetch_waits_ms: tuple[float, int] = (0.0, 0)
+    """How long reads of the tier had to wait: on average and at most."""
     has_lease: bool = False
     cleaner: CleanerNumbers | None = None
     replication: ReplicationNumbers | None = None

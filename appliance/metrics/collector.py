@@ -50,6 +50,16 @@ class BrokerCollector(Collector):
                 "Closed segments not in the tier yet.",
                 numbers.tiering_waiting_bytes,
             ),
+            (
+                "kafka_server_remotelogmanager_remote_fetch_throttle_time_avg",
+                "How long reads of the tier had to wait in the last minute, in ms, on average.",
+                numbers.remote_fetch_waits_ms[0],
+            ),
+            (
+                "kafka_server_remotelogmanager_remote_fetch_throttle_time_max",
+                "The same, at most.",
+                numbers.remote_fetch_waits_ms[1],
+            ),
             ("appliance_request_buffer_bytes", "Memory of large requests that come in.", numbers.request_bytes),
             (
                 "appliance_connections_waiting_for_memory",

@@ -161,6 +161,9 @@ class ControllerCalls(Protocol):
 class RemoteReader(Protocol):
     """Records that only the object store still holds (`appliance.tiering.fetcher`). Blocks: helper threads only."""
 
+    def wait_ms(self) -> int:
+        """How long no `fetch` should begin, by the limit of their rate. Does not block."""
+
     def fetch(self, topic_id: uuid.UUID, partition: int, offset: int, max_bytes: int, max_offset: int) -> RemoteRead:
         """Raises KafkaError."""
 

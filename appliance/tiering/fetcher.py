@@ -3,11 +3,13 @@
     offset -> item of the cached manifest -> tail, once per object -> position -> chunks -> whole batches
 
 An object that is gone, or an offset that no item covers, makes the manifest be read again, once.
+What was read counts against `remote.log.manager.fetch.max.bytes.per.second`: `wait_ms` is asked before a read begins.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +33,7 @@ from appliance.tiering.chunk_cache import ChunkCache
 from appliance.tiering.chunk_reader import ChunkReader
 from appliance.tiering.layout import AbortedTransaction, CorruptObject
 from appliance.tiering.manifest import CorruptManifest, Manifest, SegmentItem
+from appliance.tiering.read_rate import ReadRate
 from appliance.tiering.tier_cache import TierCache, TierObject
 
 _log = logging.getLogger(__name__)
@@ -68,10 +71,35 @@ class RemoteLogReader:
         self.cache = ChunkCache(cache_directory, config.get("tiering.chunk.cache.bytes"))
         self._chunks = ChunkReader(store, self.cache, config.get("tiering.chunk.bytes"))
         self._tier = TierCache(store, clock, config.get("tiering.manifest.cache.max.age.ms"))
+        self._clock = clock
+        self._rate = ReadRate(
+            config.get("remote.log.manager.fetch.max.bytes.per.second"),
+            config.get("remote.log.manager.fetch.quota.window.num"),
+            config.get("remote.log.manager.fetch.quota.window.size.seconds") * 1_000,
+        )
+        self._rate_lock = threading.Lock()
 
     def close(self) -> None:
         """Stop reading ahead."""
         self._chunks.close()
+
+    def limit_rate(self, max_bytes_per_second: int) -> None:
+        """`remote.log.manager.fetch.max.bytes.per.second`, which may change at any time."""
+        self._rate.max_bytes_per_second = max_bytes_per_second
+
+    def wait_ms(self) -> int:
+        """How long no `fetch` should begin; counts as one that had to wait. Does not block."""
+        now_ms = self._clock.monotonic_ms()
+        with self._rate_lock:
+            wait_ms = self._rate.wait_ms(now_ms)
+            if wait_ms:
+                self._rate.waits.record(wait_ms, now_ms)
+        return wait_ms
+
+    def waits_ms(self) -> tuple[float, int]:
+        """How long reads of the last minute had to wait, on average and at most."""
+        with self._rate_lock:
+            return self._rate.waits.average_and_longest_ms(self._clock.monotonic_ms())
 
     def read(self, topic_id: uuid.UUID, partition: int, offset: int, max_bytes: int, max_offset: int) -> bytes:
         """The batches of `fetch`, without what belongs to them."""
@@ -94,6 +122,8 @@ class RemoteLogReader:
 
         found = self._twice(topic_id, partition, action)
         if found is not None:
+            with self._rate_lock:
+                self._rate.read(len(found.records), self._clock.monotonic_ms())
             return found
         manifest = self.manifest(topic_id, partition)
         if manifest is not None and offset < manifest.start_offset:

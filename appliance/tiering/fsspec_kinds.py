@@ -102,5 +102,5 @@ def is_refusal(error: Exception) -> bool:
     if any(kind.__name__ in REFUSALS for kind in type(error).__mro__) or str(error).startswith(REFUSING_WORDS):
         return True
     told = (getattr(error, field, None) for field in ("status_code", "code", "status"))
-    status = next((int(each) for each in told if str(each).isdigit()), 0)
+    status = next((int(str(each)) for each in told if str(each).isdigit()), 0)
     return 400 <= status < 500 and status not in TRY_AGAIN

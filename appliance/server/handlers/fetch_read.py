@@ -190,6 +190,9 @@ class FetchReader:
             return
         read.visible_end, read.wanted_bytes = end, share
         if source is Source.REMOTE:
+            if self._broker.remote.wait_ms():
+                # Without records and without an error, so that the others are waited for (KIP-956).
+                return
             read.is_remote = True
             budget.taken(share)
             return

@@ -274,3 +274,22 @@ def test_a_time_below_the_cut_of_an_item_is_not_found_there(reader: RemoteLogRea
     tiered.tier()
     found = reader.offset_for_timestamp(TOPIC_ID, 0, START_MS)
     assert found is not None and found.offset == 14
+
+
+def test_what_was_read_counts_against_the_rate_wherever_it_came_from(tiered: Tiered, tmp_path: Path) -> None:
+    limited = reader_of(tiered, tmp_path, remote_log_manager_fetch_max_bytes_per_second=100)
+    try:
+        assert (limited.wait_ms(), limited.waits_ms()) == (0, (0.0, 0))
+        size = len(read(limited, 0))
+        assert size > 100
+        wait_ms = limited.wait_ms()
+        assert wait_ms == round((size - 100) / 100 * 1_000)
+        assert limited.waits_ms() == (float(wait_ms), wait_ms)
+        tiered.background.pass_time(wait_ms + 1_000)
+        assert limited.wait_ms() == 0
+        again = len(read(limited, 0))
+        assert again == size and limited.wait_ms() > 0, "from the chunk cache"
+        limited.limit_rate(1 << 40)
+        assert limited.wait_ms() == 0
+    finally:
+        limited.close()
