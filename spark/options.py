@@ -140,7 +140,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> Sourc
         raise OptionError(f"tier is one of {', '.join(TIERS)}, not {tier}")
     if streaming:
         _refuse(options, _ENDS, "a stream has no end")
-    most, least = (number_of(options, f"{which}OffsetsPerTrigger", 0) for which in ("max", "min"))
+    most = number_of(options, "maxOffsetsPerTrigger", 0)
+    least = number_of(options, "minOffsetsPerTrigger", 0, least=0)
     if most and least > most:
         raise OptionError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
     return SourceOptions(

@@ -9,7 +9,8 @@ from appliance.base.errors import ErrorCode, KafkaError
 from appliance.base.ids import TopicPartition
 from appliance.client.client import Client
 from appliance.client.cluster import ClusterMetadata
-from appliance.client.results import BROKER_RESOURCE, ConfigResource
+from appliance.client.connection import CallTimedOut, ConnectionLost
+from appliance.client.results import BROKER_RESOURCE, ConfigEntry, ConfigResource
 from appliance.client.retries import RetryPolicy
 from spark.option_values import OptionError
 from spark.options import EARLIEST, LATEST, AtTimestamp, OffsetSpec, SourceOptions
@@ -146,13 +147,27 @@ def object_store_url(options: SourceOptions, client: Client, cluster: ClusterMet
     """
     if options.object_store is not None:
         return options.object_store
-    broker = ConfigResource(BROKER_RESOURCE, str(min(cluster.brokers)))
-    entry = client.describe_configs([broker])[broker].get(OBJECT_STORE_CONFIG)
+    brokers = [ConfigResource(BROKER_RESOURCE, str(number)) for number in sorted(cluster.brokers)]
+    configs = _first_answer(options, brokers)
+    if configs is None:
+        configs = client.describe_configs(brokers[:1])[brokers[0]]
+    entry = configs.get(OBJECT_STORE_CONFIG)
     if entry is None or not entry.value:
         if options.tier == "auto":
             return ""
         raise OptionError("the brokers name no object store; option objectStore may")
     return entry.value
+
+
+def _first_answer(options: SourceOptions, brokers: Sequence[ConfigResource]) -> dict[str, ConfigEntry] | None:
+    """Configs of whichever broker answers at once: one that has just died is still among those that are known."""
+    with connected(options, RetryPolicy(retry_limit=0)) as client:
+        for broker in brokers:
+            try:
+                return client.describe_configs([broker])[broker]
+            except (ConnectionLost, CallTimedOut):
+                continue
+    return None
 
 
 def plan_range(range_: Range, options: SourceOptions, url: str) -> list[Split]:

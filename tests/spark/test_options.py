@@ -76,6 +76,38 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
         parse_options({**SERVERS, "subscribe": "a", "endingOffsets": "latest"}, streaming=True)
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_every_option_of_sparks_kafka_source_is_known(streaming: bool) -> None:
+    both = {
+        "kafka.bootstrap.servers": "127.0.0.1:9092",
+        "subscribe": "a",
+        "startingOffsets": '{"a": {"0": 1}}',
+        "startingOffsetsByTimestamp": '{"a": {"0": 1}}',
+        "startingTimestamp": "1",
+        "startingOffsetsByTimestampStrategy": "latest",
+        "failOnDataLoss": "false",
+        "fetchOffset.numRetries": "3",
+        "fetchOffset.retryIntervalMs": "10",
+        "groupIdPrefix": "mine",
+        "includeHeaders": "true",
+        "kafka.group.id": "mine",
+        "kafkaConsumer.pollTimeoutMs": "120000",
+        "maxOffsetsPerTrigger": "9",
+        "maxRecordsPerPartition": "9",
+        "maxTriggerDelay": "15m",
+        "minOffsetsPerTrigger": "9",
+        "minPartitions": "9",
+    }
+    ends = {
+        "endingOffsets": '{"a": {"0": 1}}',
+        "endingOffsetsByTimestamp": '{"a": {"0": 1}}',
+        "endingTimestamp": "1",
+    }
+    assert parse_options(both if streaming else both | ends, streaming=streaming).starting_offsets == AtTimestamp(
+        1, True
+    )
+
+
 def test_triggers_wait_as_those_of_sparks_kafka_source() -> None:
     def parsed(**given: str) -> tuple[int, int, int]:
         options = parse_options({**SERVERS, "subscribe": "a", **given}, streaming=True)

@@ -68,6 +68,34 @@ def run(world: UnionWorld, proxy: FaultProxy, seed: int, kills: int, rounds_betw
     world.settle()
 
 
+def test_each_committed_record_is_read_once_while_records_move_a_leader_dies_and_the_store_fails_once(
+    bad_store: tuple[FaultProxy, str], tmp_path: Path
+) -> None:
+    proxy, store = bad_store
+    spoilt: list[str] = []
+
+    def spoil_once(method: str, path: str) -> str | None:
+        if method != "GET" or "/seg/" not in path or spoilt:
+            return None
+        spoilt.append(path)
+        return "damage"
+
+    with UnionWorld(tmp_path, store, seed=3, record_bytes=16_000, retention_bytes=3 << 20) as world:
+        proxy.rule = spoil_once
+
+        def read_on() -> bool:
+            world.batch_round()
+            world.stream_round()
+            return bool(spoilt) and {"batch", "stream"} <= set(world.reads) and min(world.starts().values()) > 0
+
+        until(read_on, "reads of both kinds, of a tier that fails once, until records expire", 90)
+        world.kill_leader()
+        world.batch_round()
+        world.stream_round()
+        world.settle()
+        assert set(world.tiers) == {"hot", "tiered"}, world.reads
+
+
 @pytest.mark.soak
 def test_each_committed_record_is_read_once_while_records_move_and_a_broker_is_killed(
     bad_store: tuple[FaultProxy, str], tmp_path: Path
@@ -92,6 +120,7 @@ def test_spark_itself_reads_each_committed_record_once_meanwhile(spark: SparkSes
 
 def read_with_spark(world: UnionWorld, spark: SparkSession) -> bool:
     """A batch of all there is; whether it came to its end."""
+    world.writer.go_on()
     options = SourceOptions(world.servers, subscribe=(TOPIC,), read_committed=True)
     try:
         splits = plan_batch(options).splits
@@ -122,7 +151,7 @@ def read_with_spark(world: UnionWorld, spark: SparkSession) -> bool:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(1_800)
 def test_each_committed_record_is_read_once_on_many_bad_days(bad_store: tuple[FaultProxy, str], tmp_path: Path) -> None:
     proxy, store = bad_store
     seed = int(os.environ.get("SEED", time.time_ns() % 100_000))

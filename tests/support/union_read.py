@@ -40,11 +40,11 @@ TOPIC, PARTITIONS = "moving", 2
 RECORD_BYTES = 2_000
 RECORDS_PER_TRANSACTION = 40
 PAUSE_S = 0.05
-"""Between transactions: records live for some seconds before they expire, so that readers have a chance."""
+BYTES_PER_ROUND = 3 << 19
+"""Of each partition: segments roll and expire in each round, and what a round finds outlives it, however slow it is."""
 TOPIC_CONFIGS = {
     "segment.bytes": str(1 << 20),
     "local.retention.bytes": str(1 << 20),
-    "retention.bytes": str(5 << 20),
     "min.insync.replicas": "1",
 }
 PROPERTIES = {
@@ -53,6 +53,8 @@ PROPERTIES = {
     "tiering.retry.backoff.ms": "100",
     "tiering.retry.backoff.max.ms": "1000",
     "log.retention.check.interval.ms": "300",
+    # Transactions go on while a broker is away.
+    "transaction.state.log.min.isr": "1",
 }
 COLUMNS = ("value", "offset", "tier")
 FAILURES = (
@@ -75,19 +77,30 @@ Place = tuple[int, int]
 class Writer:
     """Transactions, every fourth of them aborted; what became of each record is known by its offset."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, record_bytes: int) -> None:
         self.committed: dict[Place, bytes] = {}
         self.aborted: dict[Place, bytes] = {}
         self.undecided: dict[Place, bytes] = {}
         """Nobody said how their transaction ended."""
         self._servers = servers
+        self._record_bytes = record_bytes
+        self._left = 0
+        self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._error: BaseException | None = None
         self._thread.start()
 
+    def go_on(self) -> None:
+        """Write for one more round, beside whatever the caller does now."""
+        with self._changed:
+            self._left = BYTES_PER_ROUND * PARTITIONS // (RECORDS_PER_TRANSACTION * self._record_bytes)
+            self._changed.notify()
+
     def stop(self) -> None:
-        self._stopping.set()
+        with self._changed:
+            self._stopping.set()
+            self._changed.notify()
         self._thread.join(120)
         assert not self._thread.is_alive(), "the writer has not ended"
         if self._error is not None:
@@ -98,12 +111,19 @@ class Writer:
             number = 0
             while not self._stopping.is_set():
                 producer = self._producer()
-                while not self._stopping.is_set() and self._transaction(producer, number):
+                while self._may_go_on() and self._transaction(producer, number):
                     number += 1
-                    time.sleep(PAUSE_S)
+                    self._stopping.wait(PAUSE_S)
                 number += 1
         except BaseException as error:
             self._error = error
+
+    def _may_go_on(self) -> bool:
+        """Once it may, or has to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._left or self._stopping.is_set())
+            self._left -= 1
+        return not self._stopping.is_set()
 
     def _producer(self) -> Producer:
         config = {"bootstrap.servers": self._servers, "transactional.id": "mover", "linger.ms": 5, "log_level": 0}
@@ -123,7 +143,7 @@ class Writer:
             producer.begin_transaction()
             for record in range(RECORDS_PER_TRANSACTION):
                 key = b"%d-%d " % (number, record)
-                value = key + random.Random(key).randbytes(RECORD_BYTES)
+                value = key + random.Random(key).randbytes(self._record_bytes)
                 producer.produce(TOPIC, value, partition=(number + record) % PARTITIONS, on_delivery=took)
             producer.flush(60)
             if number % 4 == 3:
@@ -155,11 +175,19 @@ class UnionWorld:
         folder, store: for the cluster; the store is a URL, or empty for a directory.
         seed: of what readers ask for and who is killed.
         brokers: processes.
-        retention_bytes: of each partition.
+        record_bytes: of each value.
+        retention_bytes: of each partition; above `BYTES_PER_ROUND`.
     """
 
     def __init__(
-        self, folder: Path, store: str, seed: int, *, brokers: int = 2, retention_bytes: int = 6 << 20
+        self,
+        folder: Path,
+        store: str,
+        seed: int,
+        *,
+        brokers: int = 2,
+        record_bytes: int = RECORD_BYTES,
+        retention_bytes: int = 5 << 20,
     ) -> None:
         self.chance = random.Random(seed)
         self.reads: Counter[str] = Counter()
@@ -168,9 +196,9 @@ class UnionWorld:
         self.unknown: dict[Place, bytes] = {}
         """Rows that were read as committed before the writer knew that they are."""
         self._cluster = ReplicatedCluster(folder, brokers, PROPERTIES, store)
-        self._cluster.create(TOPIC, PARTITIONS, brokers, **TOPIC_CONFIGS)
+        self._cluster.create(TOPIC, PARTITIONS, brokers, **TOPIC_CONFIGS, **{"retention.bytes": str(retention_bytes)})
         self.client = Client(self._cluster.bootstrap_servers, timeout_ms=5_000)
-        self.writer = Writer(self._cluster.bootstrap_servers)
+        self.writer = Writer(self._cluster.bootstrap_servers, record_bytes)
         self._stream: ApplianceStreamReader | None = None
         self._position: dict[str, dict[str, int]] = {}
 
@@ -202,6 +230,7 @@ class UnionWorld:
 
     def wait_until_records_expire(self) -> None:
         def expired() -> bool:
+            self.writer.go_on()
             try:
                 return min(self.starts().values()) > 0
             except (KafkaError, ConnectionLost, CallTimedOut):
@@ -211,6 +240,7 @@ class UnionWorld:
 
     def batch_round(self) -> bool:
         """A batch: all there is or a part of it, read while everything goes on. Whether it came to its end."""
+        self.writer.go_on()
         fail_on_data_loss = self.chance.random() < 0.7
         options = SourceOptions(
             self.servers,
@@ -218,7 +248,7 @@ class UnionWorld:
             read_committed=self.chance.random() < 0.7,
             fail_on_data_loss=fail_on_data_loss,
             max_records_per_partition=self.chance.choice([0, 0, 150]),
-            split_bytes=self.chance.choice([64 << 20, 1 << 18]),
+            split_bytes=self.chance.choice([64 << 20, 1 << 19]),
             request_timeout_ms=5_000,
         )
         try:
@@ -226,7 +256,7 @@ class UnionWorld:
             splits = list(plan.splits)
             self.chance.shuffle(splits)
             partitions = [SplitPartition(split, plan.object_store) for split in splits]
-            rows = self._read(options, partitions, pause_s=self.chance.choice([0, 0.05, 0.3]))
+            rows = self._read(options, partitions, self.chance.choice([0, 0.3, 1.5]) / max(1, len(partitions)))
             self.check(rows, splits, options)
         except FAILURES as error:
             self.reads[type(error).__name__] += 1
@@ -236,6 +266,7 @@ class UnionWorld:
 
     def stream_round(self) -> bool:
         """A trigger of a stream; one that fails is replayed the next time, with the same end."""
+        self.writer.go_on()
         options = SourceOptions(self.servers, subscribe=(TOPIC,), read_committed=True, request_timeout_ms=5_000)
         try:
             if self._stream is None:
