@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -47,7 +48,9 @@ ETAG_FIELDS = ("ETag", "generation", "etag", "mtime", "LastModified", "created")
 MESSAGE_LENGTH = 300
 """What some libraries have to say about credentials fills a screen."""
 WRITTEN_ONCE = ("/seg/", "/page/")
-"""Names with these are never swapped, so nobody looks for their versions."""
+"""Names with these are never swapped nor used again: nobody looks for their versions, or twice what they are."""
+REMEMBERED_MAX = 4_096
+"""Of so many objects that are written once it is known what they are."""
 
 
 class _Version(NamedTuple):
@@ -55,6 +58,10 @@ class _Version(NamedTuple):
     path: str
     size: int
     etag: str
+
+
+def is_written_once(name: str) -> bool:
+    return any(part in name for part in WRITTEN_ONCE)
 
 
 class FsspecStore:
@@ -75,6 +82,8 @@ class FsspecStore:
         except (OSError, EOFError) as error:
             raise StoreUnavailable(f"no connection: {error}") from error
         self._root = f"{root.rstrip('/')}/"
+        self._remembered: dict[str, _Version] = {}
+        self._remembered_lock = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -93,7 +102,11 @@ class FsspecStore:
             if first and first >= size:
                 raise RangeNotSatisfiable(f"{name}: the range lies beyond its end")
             end = size if length is None else min(size, first + length)
-            data = self._files.cat_file(version.path, start=head + first, end=head + end) if end > first else b""
+            try:
+                data = self._files.cat_file(version.path, start=head + first, end=head + end) if end > first else b""
+            except FileNotFoundError:
+                self._forget(name)
+                raise
         if len(data) != end - first:
             raise StoreUnavailable(f"{name}: {len(data)} of {end - first} bytes came")
         return StoredObject(data, version.etag, size)
@@ -130,9 +143,9 @@ class FsspecStore:
 
     def _newest(self, name: str) -> _Version:
         """Raises: FileNotFoundError."""
+        if is_written_once(name):
+            return self._written_once(name)
         first = self._version(name, 0)
-        if any(part in name for part in WRITTEN_ONCE):
-            return first
         numbers = self._numbers(name)
         if not numbers:
             return first
@@ -141,6 +154,20 @@ class FsspecStore:
         except FileNotFoundError:
             # Many newer ones are there by now, or it was deleted.
             return self._version(name, max(self._numbers(name), default=0))
+
+    def _written_once(self, name: str) -> _Version:
+        found = self._remembered.get(name)
+        if found is None:
+            found = self._version(name, 0)
+            with self._remembered_lock:
+                if len(self._remembered) >= REMEMBERED_MAX:
+                    del self._remembered[next(iter(self._remembered))]
+                self._remembered[name] = found
+        return found
+
+    def _forget(self, name: str) -> None:
+        with self._remembered_lock:
+            self._remembered.pop(name, None)
 
     def _numbers(self, name: str) -> tuple[int, ...]:
         folder = f"{SWAPS}{name}"
@@ -241,7 +268,8 @@ class FsspecStore:
 
     def delete(self, name: str) -> None:
         with _answers(name, StoreUndecided):
-            numbers = () if any(part in name for part in WRITTEN_ONCE) else self._numbers(name)
+            self._forget(name)
+            numbers = () if is_written_once(name) else self._numbers(name)
             # The versions before what they replaced: nothing may be left that a new object would inherit.
             for number in [*numbers, 0]:
                 with contextlib.suppress(FileNotFoundError):

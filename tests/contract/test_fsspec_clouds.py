@@ -71,6 +71,19 @@ def test_a_bucket_that_is_not_there_is_refused_in_one_line(peer: GoogleStorage |
     assert "\n" not in str(raised.value)
 
 
+def test_up_ends_with_code_4_where_there_is_no_such_bucket(
+    peer: GoogleStorage | AzureStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in peer.environment.items():
+        monkeypatch.setenv(name, value)
+    url = f"{peer.url_of_new_bucket().partition(':')[0]}://never-made/prefix"
+    with RunningAppliance(tmp_path, *FLAGS, "--object-store", url, module=REAL) as running:
+        assert running.exit_code(60) == 4, running.log()
+        said = [line for line in running.log().splitlines() if line.startswith("appliance: ")]
+        assert len(said) == 1 and f"object store {url} cannot be used" in said[0], running.log()
+        assert "Traceback" not in running.log()
+
+
 def test_a_store_without_an_account_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_NAME"):
         monkeypatch.delenv(variable, raising=False)

@@ -250,6 +250,40 @@ def test_a_folder_that_is_a_file_has_nothing_below_it(url: str) -> None:
     assert [row.name for row in store.list("name")] == ["name"]
 
 
+def test_what_an_object_is_that_is_written_once_is_asked_for_once(url: str) -> None:
+    store, other = FsspecStore(url), FsspecStore(url)
+    name = "tier/t/00000/seg/1"
+    etag = store.create(name, b"0123456789")
+    store.create("pointer", b"one")
+    asked: list[str] = []
+
+    class Counting(Files):
+        def info(self, path: str) -> Any:
+            asked.append(path)
+            return self._inner.info(path)
+
+    store._files = Counting(store._files)
+    assert [store.get(name, start=start, length=2, etag=etag).data for start in (0, 4, -2)] == [b"01", b"45", b"89"]
+    assert len(asked) == 1
+    assert [store.get("pointer").data for _ in range(2)] == [b"one"] * 2
+    assert len(asked) == 3, "others may be replaced at any time"
+    other.delete(name)
+    for _ in range(2):
+        with pytest.raises(ObjectNotFound):
+            store.get(name, start=0, length=1)
+
+
+def test_not_every_object_is_remembered(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.tiering.fsspec_store.REMEMBERED_MAX", 3)
+    store = FsspecStore(url)
+    for number in range(5):
+        store.create(f"t/seg/{number}", b"%d" % number)
+        assert store.get(f"t/seg/{number}").data == b"%d" % number
+    assert list(store._remembered) == [f"t/seg/{number}" for number in (2, 3, 4)]
+    store.delete("t/seg/3")
+    assert list(store._remembered) == [f"t/seg/{number}" for number in (2, 4)]
+
+
 def test_what_google_and_azure_must_be_told() -> None:
     class Google:
         protocol = ("gs", "gcs")
