@@ -82,7 +82,7 @@ class TierSegment:
 class TierBatches:
     """Whole batches, and what a read_committed reader must know of them."""
 
-    records: bytes
+    records: memoryview
     next_offset: int
     """Behind the last batch: where to go on."""
     aborted: tuple[AbortedTransaction, ...]
@@ -135,19 +135,21 @@ class TierReader:
         source = self._object(segment)
         aborted = tuple(source.tail.aborted_between(low, high))
         position, data_length = source.tail.position_of(low), source.tail.footer.data_length
-        held = b""
+        length = self._read_bytes
         while position < data_length:
-            held += self._get(source, position, min(self._read_bytes, data_length - position))
-            position = min(position + self._read_bytes, data_length)
-            wanted = wanted_batches(held, low, high, _NO_LIMIT, min_one=True)
+            length = min(length, data_length - position)
+            piece = memoryview(self._get(source, position, length))
+            wanted = wanted_batches(piece, low, high, _NO_LIMIT, min_one=True)
             if wanted.stop > wanted.begin:
                 low = wanted.next_offset
-                yield TierBatches(held[wanted.begin : wanted.stop], low, aborted)
+                yield TierBatches(piece[wanted.begin : wanted.stop], low, aborted)
             if wanted.is_complete:
                 return
-            held = held[wanted.stop :]
-        if held:
-            raise CorruptObject(f"{source.name}: {len(held)} bytes at the end of the data are no batch")
+            if wanted.stop == 0 and length == data_length - position:
+                raise CorruptObject(f"{source.name}: {len(piece)} bytes at the end of the data are no batch")
+            # A batch that the piece cuts off is read again, whole: to put megabytes together would copy all of them.
+            position += wanted.stop
+            length = self._read_bytes if wanted.stop else 2 * length
 
     def read_range(self, topic_id: uuid.UUID, partition: int, start: int, end: int) -> Iterator[TierBatches]:
         """Whole batches with offsets in [start, end), through however many objects, also while they are replaced.

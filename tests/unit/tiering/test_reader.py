@@ -8,6 +8,7 @@ import pytest
 
 from appliance.base.object_store import ObjectNotFound, StoreUnavailable
 from appliance.tiering import reader as reader_module
+from appliance.tiering.layout import CorruptObject
 from appliance.tiering.manifest import SegmentItem
 from appliance.tiering.names import ObjectName, partition_folder
 from appliance.tiering.reader import TierDataLoss, TierNotCovering, TierReader
@@ -49,6 +50,25 @@ def test_any_range_is_read_back_exactly(reader: TierReader) -> None:
 
 def test_small_reads_give_the_same(tiered: Tiered) -> None:
     assert read_range(TierReader(tiered.store, read_bytes=37), 5, 55) == list(range(5, 55))
+
+
+def test_a_read_goes_on_at_the_batch_that_the_last_one_cut_off_and_copies_nothing(tiered: Tiered) -> None:
+    whole = [bytes(found.records) for found in TierReader(tiered.store).read_range(TOPIC_ID, 0, 0, 60)]
+    for read_bytes in (37, 130, 300):
+        found = list(TierReader(tiered.store, read_bytes=read_bytes).read_range(TOPIC_ID, 0, 0, 60))
+        assert len(found) > len(whole)
+        assert b"".join(piece.records for piece in found) == b"".join(whole)
+        assert all(isinstance(piece.records, memoryview) for piece in found)
+
+
+def test_bytes_at_the_end_that_are_no_whole_batch_are_an_error(reader: TierReader, tiered: Tiered) -> None:
+    manifest = reader.manifest(TOPIC_ID, 0)
+    assert manifest is not None
+    segment = reader.segments(manifest, 12, 24)[0]
+    real_get = reader._get
+    reader._get = lambda source, position, length: real_get(source, position, length)[:-1]
+    with pytest.raises(CorruptObject, match="are no batch"):
+        list(reader.read(segment))
 
 
 def test_segments_are_cut_to_the_range_and_can_be_sent_to_another_process(reader: TierReader) -> None:
