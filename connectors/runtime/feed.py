@@ -88,7 +88,7 @@ class PartitionFeed:
             raise KafkaError(fetched.error, f"Fetch of {self._tp} at {self.position}")
         return self._records_of(fetched.records)
 
-    def _records_of(self, chunk: bytes) -> list[Record]:
+    def _records_of(self, chunk: bytes | memoryview) -> list[Record]:
         records: list[Record] = []
         for batch in split_batches(memoryview(chunk)):
             header = check_batch(batch)
