@@ -144,11 +144,11 @@ def test_a_running_query_waits_for_enough_offsets(cluster: Cluster) -> None:
         return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
 
     try:
-        until(lambda: batches() == [10], "the first batch", 60)
+        until(lambda: batches() == [10], "the first batch", 90)
         cluster.fill(topic, 10, 60)
-        until(lambda: has_seen(60), "a look at 50 offsets", 60)
+        until(lambda: has_seen(60), "a look at 50 offsets", 90)
         cluster.fill(topic, 60, 120)
-        until(lambda: sum(batches()) == 120, "the second batch", 60)
+        until(lambda: sum(batches()) == 120, "the second batch", 90)
         assert batches() == [10, 110]
     finally:
         query.stop()

@@ -10,6 +10,7 @@ with UnionWorld(folder, store, seed) as world:
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 import time
@@ -28,7 +29,7 @@ from appliance.client.connection import CallTimedOut, ConnectionLost
 from appliance.tiering.layout import CorruptObject
 from appliance.tiering.manifest import CorruptManifest
 from spark.offsets import from_json
-from spark.options import SourceOptions
+from spark.options import LATEST, SourceOptions
 from spark.partitions import SplitPartition
 from spark.plan import DataLoss, Split
 from spark.planning import plan_batch
@@ -268,6 +269,9 @@ class UnionWorld:
         """A trigger of a stream; one that fails is replayed the next time, with the same end."""
         self.writer.go_on()
         options = SourceOptions(self.servers, subscribe=(TOPIC,), read_committed=True, request_timeout_ms=5_000)
+        if self.reads["DataLoss"]:
+            # What is oldest is gone before it is read twice.
+            options = dataclasses.replace(options, starting_offsets=LATEST)
         try:
             if self._stream is None:
                 self._stream = ApplianceStreamReader(options, COLUMNS)
