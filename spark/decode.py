@@ -63,6 +63,7 @@ class Decoder:
         self._tier = tier
         self._verify_crc = verify_crc
         self._aborted = AbortedFilter()
+        self._columns_of_one: dict[tuple[str, str | int], pa.Array] = {}
         self.next_offset = -1
         """Behind the last batch that was decoded, at least `end` once one lies behind it; -1 before the first."""
         self.last_epoch = -1
@@ -103,13 +104,13 @@ class Decoder:
         for name in self._columns:
             match name:
                 case "topic":
-                    array = pa.repeat(pa.scalar(self._tp.topic, pa.string()), group.rows)
+                    array = self._same(name, self._tp.topic, group.rows)
                 case "partition":
-                    array = pa.repeat(pa.scalar(self._tp.partition, pa.int32()), group.rows)
+                    array = self._same(name, self._tp.partition, group.rows)
                 case "tier":
-                    array = pa.repeat(pa.scalar(self._tier, pa.string()), group.rows)
+                    array = self._same(name, self._tier, group.rows)
                 case "timestampType":
-                    array = pa.repeat(pa.scalar(group.timestamp_type, pa.int32()), group.rows)
+                    array = self._same(name, group.timestamp_type, group.rows)
                 case _:
                     array = found[name]
             arrays.append(array)
@@ -118,6 +119,13 @@ class Decoder:
             rows = rows.filter(group.kept(found["offset"]))
         if rows.num_rows:
             yield rows
+
+    def _same(self, name: str, cell: str | int, rows: int) -> pa.Array:
+        """A column of one cell: a slice of the longest one that was made so far."""
+        longest = self._columns_of_one.get((name, cell))
+        if longest is None or len(longest) < rows:
+            longest = self._columns_of_one[name, cell] = pa.repeat(pa.scalar(cell, FIELDS[name].type), rows)
+        return longest.slice(0, rows)
 
 
 class _Group:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -35,6 +35,7 @@ from spark.sink import ApplianceStreamWriter, ApplianceWriter, check_columns
 from spark.sink_options import parse_sink_options
 from spark.sink_options import passed_over as passed_over_by_sinks
 from spark.stream import ApplianceStreamReader
+from spark.workers import keep_what_is_loaded
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -47,6 +48,7 @@ TYPES: dict[str, DataType] = {
     "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
     "tier": StringType(),
 }
+NEVER_NULL = frozenset(("topic", "partition", "offset", "timestamp", "timestampType", "tier"))
 
 
 _log = logging.getLogger(__name__)
@@ -55,6 +57,10 @@ _log = logging.getLogger(__name__)
 class ApplianceDataSource(DataSource):
     """Topics as a table; `.schema(...)` or the option `columns` pick columns, and what is not picked is not copied."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        keep_what_is_loaded()
+
     @classmethod
     def name(cls) -> str:
         return "appliance"
@@ -62,23 +68,23 @@ class ApplianceDataSource(DataSource):
     def schema(self) -> StructType:
         chosen = wanted_columns(self.options)
         if chosen is not None:
-            return StructType([StructField(name, TYPES[name]) for name in chosen])
+            return _struct(chosen)
         names = [*DEFAULT_COLUMNS]
         if wants_column(self.options, "includeHeaders"):
             names.append("headers")
         if wants_column(self.options, "includeTier"):
             names.append("tier")
-        return StructType([StructField(name, TYPES[name]) for name in names])
+        return _struct(names)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_options(self.options)
         _tell(passed_over(self.options))
-        return ApplianceReader(options, columns_of(schema))
+        return ApplianceReader(options, columns_of(schema), never_null_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse_options(self.options, streaming=True)
         _tell(passed_over(self.options, streaming=True))
-        return ApplianceStreamReader(options, columns_of(schema))
+        return ApplianceStreamReader(options, columns_of(schema), never_null=never_null_of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = parse_sink_options(self.options)
@@ -98,6 +104,11 @@ class ApplianceDataSource(DataSource):
 def _tell(names: list[str]) -> None:
     if names:
         _log.warning("passed over, for they mean nothing here: %s", ", ".join(names))
+
+
+def _struct(names: Sequence[str]) -> StructType:
+    # Spark asks of each cell whether it is null, unless the column says that none ever is.
+    return StructType([StructField(name, TYPES[name], nullable=name not in NEVER_NULL) for name in names])
 
 
 def wanted_columns(options: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -120,20 +131,31 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
             raise OptionError(f"column {column.name} is not known; there are {', '.join(TYPES)}")
         if column.dataType != wanted:
             raise OptionError(f"column {column.name} is {wanted.simpleString()}, not {column.dataType.simpleString()}")
+        if not column.nullable and column.name not in NEVER_NULL:
+            raise OptionError(f"column {column.name} may be null")
     return tuple(column.name for column in schema.fields)
+
+
+def never_null_of(schema: StructType) -> frozenset[str]:
+    """The columns of which Spark counts on there being no null."""
+    return frozenset(column.name for column in schema.fields if not column.nullable)
 
 
 class ApplianceReader(DataSourceReader):
     """Plans on the driver, reads on executors."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, options: SourceOptions, columns: tuple[str, ...], never_null: frozenset[str] = frozenset()
+    ) -> None:
         self._options = options
         self._columns = columns
+        self._never_null = never_null
 
     def partitions(self) -> list[InputPartition]:
         plan = plan_batch(self._options)
+        keep_what_is_loaded()
         # Spark takes an empty list for "no partitioning" and asks for one partition; none of ours is needed then.
         return [SplitPartition(split, plan.object_store) for split in plan.splits] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_partition(self._options, self._columns, partition)
+        return read_partition(self._options, self._columns, partition, self._never_null)

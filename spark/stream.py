@@ -35,9 +35,16 @@ EARLIEST_LOCAL = -4
 class ApplianceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets and splits of one streaming query; lives in a process beside the driver."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: tuple[str, ...],
+        clock: Clock | None = None,
+        never_null: frozenset[str] = frozenset(),
+    ) -> None:
         self._options = options
         self._columns = columns
+        self._never_null = never_null
         self._clock = clock or SystemClock()
         self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._target: Offsets | None = None
@@ -98,7 +105,7 @@ class ApplianceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return [SplitPartition(split, url) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_partition(self._options, self._columns, partition)
+        return read_partition(self._options, self._columns, partition, self._never_null)
 
     def __getstate__(self) -> dict[str, Any]:
         # Executors read splits only.

@@ -163,6 +163,19 @@ def test_a_schema_picks_columns(table: Table) -> None:
     assert frame.count() == RECORDS * PARTITIONS
 
 
+def test_columns_that_are_never_null_say_so_unless_the_schema_of_the_user_says_otherwise(table: Table) -> None:
+    frame = table.read(includeHeaders="true", includeTier="true")
+    assert [field.name for field in frame.schema.fields if field.nullable] == ["key", "value", "headers"]
+    given = "offset bigint not null, key binary, topic string"
+    frame = table.read(schema=given, endingOffsets='{"flights":{"0":15,"1":0}}')
+    assert [field.nullable for field in frame.schema.fields] == [False, True, True]
+    rows = frame.where("topic is not null").orderBy("offset").collect()
+    assert [(row["offset"], row["topic"]) for row in rows] == [(offset, "flights") for offset in range(15)]
+    assert sum(row["key"] is None for row in rows) > 0
+    with pytest.raises(Exception, match="column key may be null"):
+        table.read(schema="key binary not null").count()
+
+
 def test_partitions_topics_and_patterns_can_be_chosen(table: Table) -> None:
     assert offsets(table.read(assign='{"flights":[1]}')) == {1: list(range(RECORDS))}
     assert table.read(subscribePattern="fli.*").count() == RECORDS * PARTITIONS

@@ -13,6 +13,7 @@ from appliance.records.batch import set_log_append_time
 from appliance.records.builder import build_batch
 from appliance.records.control import ABORT, COMMIT
 from appliance.records.errors import CorruptBatch
+from spark import decode
 from spark.aborted import AbortedRange
 from spark.decode import DEFAULT_COLUMNS, FIELDS, ROWS_PER_ARROW_BATCH, Chunk, Decoder
 from tests.support.tier_objects import data_batch, marker_batch
@@ -133,6 +134,22 @@ def test_arrow_batches_are_bounded_and_alike() -> None:
     assert len(got) > 1
     assert all(rows.schema == decoder.schema and rows.num_rows <= ROWS_PER_ARROW_BATCH + 1000 for rows in got)
     assert sum(rows.num_rows for rows in got) == 80_000
+
+
+def test_columns_of_one_cell_are_right_in_arrow_batches_of_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "ROWS_PER_ARROW_BATCH", 1)
+    stamped = bytearray(batch(12, 8))
+    set_log_append_time(stamped, 1_000)
+    sizes = [(0, 3), (3, 1), (4, 8), (20, 2), (22, 30)]
+    chunks = [b"".join([*(batch(*size) for size in sizes[:3]), bytes(stamped), *(batch(*size) for size in sizes[3:])])]
+    decoder = Decoder(("timestampType", "topic", "partition", "tier"), TP, "hot", True)
+    got = list(decoder.decode(as_chunks(chunks), 0, 52))
+    assert [rows.num_rows for rows in got] == [3, 1, 8, 8, 2, 30]
+    for rows in got:
+        rows.validate(full=True)
+    cells = [cell for rows in got for cell in rows.to_pylist()]
+    kinds = [0] * 12 + [1] * 8 + [0] * 32
+    assert cells == [{"timestampType": kind, "topic": "t", "partition": 3, "tier": "hot"} for kind in kinds]
 
 
 def transactional(base: int, producer_id: int) -> bytes:
