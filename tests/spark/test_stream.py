@@ -129,11 +129,12 @@ def test_a_trigger_waits_for_enough_offsets_or_until_its_time_is_over(cluster: C
     assert [trigger(), trigger()] == [30, 0], "Trigger.AvailableNow waits for nothing"
 
 
+@pytest.mark.soak  # the test above, with the engine between
 def test_a_running_query_waits_for_enough_offsets(cluster: Cluster) -> None:
     topic, interval = cluster.topic(10), "spark.sql.streaming.noDataProgressEventInterval"
     cluster.spark.conf.set(interval, "100")
     writer = cluster.stream(topic, minOffsetsPerTrigger="100", maxTriggerDelay="1h").writeStream.format("noop")
-    query = writer.trigger(processingTime="100 milliseconds").start()
+    query = writer.trigger(processingTime="300 milliseconds").start()
 
     def has_seen(offsets: int) -> bool:
         assert query.exception() is None
