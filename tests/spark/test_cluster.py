@@ -18,10 +18,10 @@ from tests.support.spark_cluster import SparkCluster
 from tests.support.spark_jobs import JobsCluster, jobs_cluster
 from tests.support.trial_sink import MOMENTS
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
 
 PARTITIONS = 2
-DRIVER_TIMEOUT_S = 400
+DRIVER_TIMEOUT_S = 700
 
 
 @pytest.fixture(scope="module")
