@@ -119,6 +119,15 @@ class Writer:
         except BaseException as error:
             self._error = error
 
+    def copy_of(self, rows: dict[Place, bytes]) -> dict[Place, bytes]:
+        """Of one of the tables above, while it grows."""
+        with self._changed:
+            return dict(rows)
+
+    def _note(self, table: dict[Place, bytes], rows: dict[Place, bytes]) -> None:
+        with self._changed:
+            table.update(rows)
+
     def _may_go_on(self) -> bool:
         """Once it may, or has to stop."""
         with self._changed:
@@ -149,12 +158,12 @@ class Writer:
             producer.flush(60)
             if number % 4 == 3:
                 _until_done(lambda: producer.abort_transaction(10))
-                self.aborted |= rows
+                self._note(self.aborted, rows)
             else:
                 _until_done(lambda: producer.commit_transaction(10))
-                self.committed |= rows
+                self._note(self.committed, rows)
         except KafkaException:
-            self.undecided |= rows
+            self._note(self.undecided, rows)
             return False
         return True
 
@@ -335,9 +344,9 @@ class UnionWorld:
             assert len(found) == len(rows.get(tp, [])), f"{tp}: a row twice"
             mine = [(split.start, split.end) for split in splits if split.tp == tp]
             assert all(any(low <= offset < high for low, high in mine) for offset in found), f"{tp}: outside"
-            wanted = dict(list(writer.committed.items()))
+            wanted = writer.copy_of(writer.committed)
             if not options.read_committed:
-                wanted |= dict(list(writer.aborted.items()))
+                wanted |= writer.copy_of(writer.aborted)
             for (partition, offset), value in wanted.items():
                 if partition == number and offset >= starts[number] and any(low <= offset < high for low, high in mine):
                     assert found.get(offset) == value, f"{tp}: offset {offset} of {mine} is missing"
