@@ -7,7 +7,6 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -107,26 +106,11 @@ class ObjectMerge:
             index_interval_bytes=self._index_interval_bytes,
             open_transactions={},
         )
-        if scan.next_offset > name.end:
-            raise CorruptObject(f"their records end at {scan.next_offset}, above {name.end}")
-        last = tails[-1]
-        footer = replace(
-            last.footer,
-            start=name.start,
-            end=name.end,
-            epoch=name.epoch,
-            seq=name.seq,
-            data_length=length,
-            data_crc32c=scan.data_crc32c,
-            records=scan.records,
-            batches=scan.batches,
-            first_timestamp=scan.first_timestamp,
-            max_timestamp=scan.max_timestamp,
-            created_ms=self._created_ms,
-        )
         # What is known at its end is what the last of them knows at its own.
+        last = tails[-1]
+        of = last.footer
         tail = SegmentTail(
-            footer,
+            scan.footer(of.topic, of.topic_id, of.partition, name, length, self._created_ms),
             tuple(scan.offset_index),
             tuple(scan.time_index),
             _union(tails),

@@ -6,6 +6,7 @@ Reads small pieces: a pass shares the interpreter with the event loop's thread, 
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -20,7 +21,15 @@ from appliance.records.batch import (
     parse_header,
 )
 from appliance.records.control import read_marker
-from appliance.tiering.layout import AbortedTransaction, CorruptObject, DecidedTransaction, OffsetEntry, TimeEntry
+from appliance.tiering.layout import (
+    AbortedTransaction,
+    CorruptObject,
+    DecidedTransaction,
+    Footer,
+    OffsetEntry,
+    TimeEntry,
+)
+from appliance.tiering.names import ObjectName
 
 SCAN_BYTES = 256 << 10
 _HEADER = struct.Struct(">qi4xb4xhiqqqh4xi")
@@ -54,6 +63,29 @@ class SegmentScan:
     aborted: list[AbortedTransaction] = field(default_factory=list)
     open: dict[int, OpenTransaction] = field(default_factory=dict)
     """By producer id, at the segment's end."""
+
+    def footer(
+        self, topic: str, topic_id: uuid.UUID, partition: int, name: ObjectName, data_length: int, created_ms: int
+    ) -> Footer:
+        """What the object of this name says about itself, whose data this is. Raises: CorruptObject."""
+        if self.next_offset > name.end:
+            raise CorruptObject(f"its records end at {self.next_offset}, above {name.end}")
+        return Footer(
+            topic=topic,
+            topic_id=topic_id,
+            partition=partition,
+            start=name.start,
+            end=name.end,
+            epoch=name.epoch,
+            seq=name.seq,
+            data_length=data_length,
+            data_crc32c=self.data_crc32c,
+            records=self.records,
+            batches=self.batches,
+            first_timestamp=self.first_timestamp,
+            max_timestamp=self.max_timestamp,
+            created_ms=created_ms,
+        )
 
 
 def scan_segment(

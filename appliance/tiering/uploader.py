@@ -21,7 +21,6 @@ from appliance.tiering.layout import (
     CorruptObject,
     DecidedTransaction,
     EpochEntry,
-    Footer,
     SegmentTail,
     encode_tail,
 )
@@ -183,8 +182,9 @@ class SegmentUpload:
             index_interval_bytes=source.index_interval_bytes,
             open_transactions=source.open_transactions if not source.is_compacted else {},
         )
-        if scan.next_offset > name.end:
-            raise CorruptObject(f"its records end at {scan.next_offset}, above {name.end}")
+        footer = scan.footer(
+            source.topic, source.topic_id, source.partition, name, source.file.size_bytes, source.created_ms
+        )
         aborted: Sequence[AbortedTransaction] = ()
         decided: Sequence[DecidedTransaction] = ()
         if source.is_compacted:
@@ -194,22 +194,6 @@ class SegmentUpload:
             aborted, decided = found[0], [one for one in found[1] if one.producer_id in at_end]
         elif scan.open:
             aborted, decided = find_markers(_batches_of(source.following), scan.open)
-        footer = Footer(
-            topic=source.topic,
-            topic_id=source.topic_id,
-            partition=source.partition,
-            start=name.start,
-            end=name.end,
-            epoch=name.epoch,
-            seq=name.seq,
-            data_length=source.file.size_bytes,
-            data_crc32c=scan.data_crc32c,
-            records=scan.records,
-            batches=scan.batches,
-            first_timestamp=scan.first_timestamp,
-            max_timestamp=scan.max_timestamp,
-            created_ms=source.created_ms,
-        )
         tail = SegmentTail(
             footer,
             tuple(scan.offset_index),
