@@ -10,7 +10,7 @@ from appliance.tiering.manifest import SegmentItem
 from appliance.tiering.policy import TieringLeader
 from tests.support.seeds import seeds
 from tests.support.tiering_merging import MergingRules, MergingWorld
-from tests.support.tiering_sim import Broken
+from tests.support.tiering_sim import is_found_out
 
 
 @pytest.mark.parametrize("seed", seeds(60))
@@ -47,9 +47,4 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_broken_variant_of_merging_is_found_out(name: str) -> None:
-    for seed in range(400):
-        try:
-            MergingWorld(seed, BROKEN[name]).run()
-        except Broken:
-            return
-    pytest.fail(f"400 bad days did not show that {name}")
+    assert is_found_out(lambda seed: MergingWorld(seed, BROKEN[name]).run()), name

@@ -9,6 +9,8 @@ import uuid
 from types import TracebackType
 from typing import Any
 
+from tests.support.piped_server import end_by_pipe
+
 # Ends by itself when the pipe to its parent closes, so that a killed test run leaves nothing behind.
 # Real stores take writes of one object one after the other; moto looks at If-Match and writes later: two could win.
 _PROGRAM = """
@@ -58,14 +60,7 @@ class MotoServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(timeout=10)
-        self._process.stdout.close()
+        end_by_pipe(self._process, patience_s=10)
 
     @property
     def endpoint_url(self) -> str:

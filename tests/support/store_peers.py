@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tests.support.kafka_peer import die_with_parent
+from tests.support.piped_server import end_by_pipe
 from tests.support.programs import go_program, node_program
 from tests.support.repo import REPO
 
@@ -51,14 +52,7 @@ class _Peer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(timeout=30)
-        self._process.stdout.close()
+        end_by_pipe(self._process, patience_s=30)
 
 
 class GoogleStorage(_Peer):

@@ -50,11 +50,11 @@ class Tiered:
         return partition_folder(TOPIC_ID, 0) + item.name
 
 
-def records_of(data: bytes | memoryview | Sequence[bytes]) -> list[Record]:
+def records_of(data: bytes | memoryview | Sequence[bytes | memoryview]) -> list[Record]:
     """All records of some whole batches."""
     pieces = [data] if isinstance(data, bytes | memoryview) else data
     return [record for piece in pieces for batch in split_batches(piece) for record in read_records(batch)]
 
 
-def offsets_of(data: bytes | memoryview | Sequence[bytes]) -> list[int]:
+def offsets_of(data: bytes | memoryview | Sequence[bytes | memoryview]) -> list[int]:
     return [record.offset for record in records_of(data)]

@@ -12,8 +12,8 @@ from appliance.tiering.events import LogFacts, MergeObjects, SegmentUploaded, Up
 from appliance.tiering.manifest import SegmentItem
 from appliance.tiering.merge import next_merge, object_of
 from appliance.tiering.policy import TieringLeader
-from tests.support.tiering_sim import Entry, Rules, SimBroker
-from tests.support.tiering_world import LIMITS, World
+from tests.support.tiering_sim import LIMITS, Entry, Rules, SimBroker
+from tests.support.tiering_world import World
 
 
 @dataclass(frozen=True)

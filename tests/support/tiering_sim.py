@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from appliance.tiering.limits import TieringLimits
 from appliance.tiering.manifest import Manifest
 from appliance.tiering.policy import TieringLeader
 from tests.support.tiering_facts import FakeSegment
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 200
 """After so long a sender takes its request to the store for undecided."""
 MANIFEST = "manifest.json"
+BAD_DAYS = 400
+"""So many show that a variant is broken, or it counts as whole."""
+LIMITS = TieringLimits(
+    upload_timeout_ms=TIMEOUT_MS,
+    backoff_ms=20,
+    backoff_max_ms=200,
+    delete_delay_ms=0,
+    sweep_interval_ms=600,
+    retention_interval_ms=100,
+    merge_min_age_ms=-1,
+)
 Entry = tuple[int, int]
 """Leader epoch and value of a record; every value is appended once."""
 
@@ -36,6 +48,16 @@ class Rules:
 
 class Broken(AssertionError):
     """An invariant does not hold."""
+
+
+def is_found_out(live: Callable[[int], None], first_seed: int = 0) -> bool:
+    """Whether one of 400 bad days, each lived through by `live(seed)`, shows that something is broken."""
+    for seed in range(first_seed, first_seed + BAD_DAYS):
+        try:
+            live(seed)
+        except Broken:
+            return True
+    return False
 
 
 @dataclass

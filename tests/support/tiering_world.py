@@ -47,28 +47,18 @@ from appliance.tiering.events import (
     WriteRefused,
     failure_of,
 )
-from appliance.tiering.limits import TieringLimits
 from appliance.tiering.manifest import Manifest, PageItem, SegmentItem, page_item
 from appliance.tiering.names import parse_name
 from appliance.tiering.policy import TieringLeader
 from appliance.tiering.sweep import is_listed
 from tests.support.tier_objects import TOPIC, TOPIC_ID
 from tests.support.tiering_books import Books
-from tests.support.tiering_sim import MANIFEST, TIMEOUT_MS, Broken, Rules, SimBroker, SimLog, SimStore
+from tests.support.tiering_sim import LIMITS, MANIFEST, Broken, Rules, SimBroker, SimLog, SimStore
 
 STEP_MS = 10
 SETTLE_STEPS_MAX = 2_000
 RESTORE_GAP = 7
 """Offsets that a leader leaves out whose log was lost."""
-LIMITS = TieringLimits(
-    upload_timeout_ms=TIMEOUT_MS,
-    backoff_ms=20,
-    backoff_max_ms=200,
-    delete_delay_ms=0,
-    sweep_interval_ms=600,
-    retention_interval_ms=100,
-    merge_min_age_ms=-1,
-)
 
 
 class World:
